@@ -1,0 +1,379 @@
+"""InferenceFleet, the one resource a user writes, as pydantic models.
+
+Field names are those of the Kubernetes API (camelCase, units in the name). The CRD is generated
+from these models (`ridgeline.api.crd`); bounds here become OpenAPI bounds there, and each class's
+`RULES` become CEL rules, so the API server refuses what these models refuse.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Text = Annotated[str, StringConstraints(max_length=4096)]
+Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
+Percent = Annotated[int, Field(ge=0, le=100)]
+Count = Annotated[int, Field(ge=0, le=1024)]
+
+
+class Role(StrEnum):
+    """What an engine does: the value of the `ridgeline.dev/role` label."""
+
+    MIXED = "mixed"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Mode(StrEnum):
+    """Topology of a fleet."""
+
+    MIXED = "Mixed"
+    SPLIT = "Split"
+
+
+class Action(StrEnum):
+    """What a decision does."""
+
+    TUNE = "Tune"
+    SPLIT = "Split"
+    MERGE = "Merge"
+    REBALANCE = "Rebalance"
+    HOLD = "Hold"
+    ROLL_BACK = "RollBack"
+
+
+class Policy(StrEnum):
+    """Who changes the topology."""
+
+    RECOMMEND = "Recommend"
+    AUTO = "Auto"
+    STATIC = "Static"
+
+
+class Strategy(StrEnum):
+    """How the topology is changed."""
+
+    IN_PLACE = "InPlace"
+
+
+class RouterType(StrEnum):
+    """Which router carries the traffic."""
+
+    SMG = "SMG"
+    EXTERNAL = "External"
+
+
+class Step(StrEnum):
+    """Where a transition stands. Order: Precheck, Switch, SetLimits, Verify, Soak; or RollBack."""
+
+    PRECHECK = "Precheck"
+    SWITCH = "Switch"
+    SET_LIMITS = "SetLimits"
+    VERIFY = "Verify"
+    SOAK = "Soak"
+    ROLL_BACK = "RollBack"
+
+
+class Rule(BaseModel):
+    """One CEL rule of the CRD and the sentence a user reads when it refuses."""
+
+    model_config = ConfigDict(frozen=True)
+    rule: str
+    message: str
+
+
+class Model(BaseModel):
+    """Base of every part of the API: unknown fields are an error, values never change in place."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+
+
+# ---------------------------------------------------------------- spec
+
+
+class SecretKeyRef(Model):
+    """A key of a Secret in the fleet's namespace."""
+
+    name: Name
+    key: Name = "token"
+
+
+class ModelCache(Model):
+    """Where weights are kept between starts of an engine: at most one kind."""
+
+    RULES = (
+        Rule(
+            rule="[has(self.persistentVolumeClaimName), has(self.hostPath), has(self.sizeLimit)].filter(x, x).size() <= 1",
+            message="must set at most one of `persistentVolumeClaimName`, `hostPath` and `sizeLimit`",
+        ),
+    )
+    persistentVolumeClaimName: Name | None = None
+    """A claim that every node of the fleet can mount (ReadWriteMany, or one node)."""
+    hostPath: Annotated[str, StringConstraints(pattern=r"^/.*", max_length=1024)] | None = None
+    """A folder on each node."""
+    sizeLimit: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti)?$", max_length=32)] | None = None
+    """Limit of an emptyDir: weights are fetched anew by each pod."""
+
+
+class ModelSpec(Model):
+    """The model that the fleet serves."""
+
+    id: Annotated[str, StringConstraints(min_length=1, max_length=512)]
+    """Repository on the model hub, or an absolute path inside the engine container."""
+    servedName: Name
+    """Name that clients send as `model`."""
+    revision: Name | None = None
+    """Branch, tag or commit of the repository."""
+    cache: ModelCache | None = None
+    """Where weights are kept; unset, each pod fetches them into an emptyDir."""
+    tokenSecretRef: SecretKeyRef | None = None
+    """Token for the model hub, for gated models."""
+
+
+class Peaks(Model):
+    """What the accelerator can do at best, per GPU, for one that Ridgeline does not know or knows differently."""
+
+    computeTeraflops: Annotated[int, Field(ge=1, le=1_000_000)]
+    memoryBandwidthGigabytesPerSecond: Annotated[int, Field(ge=1, le=1_000_000)]
+    linkGigabytesPerSecond: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """One-way speed at which another engine can read this engine's KV cache."""
+
+
+class Hardware(Model):
+    """What one engine runs on."""
+
+    accelerator: Name
+    """Name of the accelerator, such as H100-SXM5-80GB; `ridgeline roofline --list` names all."""
+    perEngine: Annotated[int, Field(ge=1, le=64)] = 1
+    """GPUs of one engine: its tensor-parallel size."""
+    peaks: Peaks | None = None
+
+
+class EnvironmentVariable(Model):
+    """One environment variable of the engine container."""
+
+    name: Name
+    value: Text = ""
+
+
+class Engine(Model):
+    """How the engine is started."""
+
+    image: Name
+    """A vLLM image with NIXL; the exporter is added to it at start."""
+    args: Annotated[list[Text], Field(max_length=128)] = []
+    """Further arguments of vLLM's API server."""
+    env: Annotated[list[EnvironmentVariable], Field(max_length=128)] = []
+    startupTimeoutSeconds: Annotated[int, Field(ge=30, le=14_400)] = 1800
+    """How long loading the model may take before the pod is restarted."""
+    podTemplate: dict[str, Any] | None = None
+    """Fields of a pod template, merged over what Ridgeline renders (strategic for containers, by name)."""
+
+
+class Topology(Model):
+    """Who decides how engines are divided, and within which bounds."""
+
+    RULES = (
+        Rule(
+            rule="self.policy != 'Static' || has(self.prefillReplicas)",
+            message="must set `prefillReplicas` when `policy` is \"Static\" (0 means mixed)",
+        ),
+        Rule(
+            rule="self.policy == 'Static' || !has(self.prefillReplicas)",
+            message="must not set `prefillReplicas` unless `policy` is \"Static\"",
+        ),
+    )
+    policy: Policy = Policy.RECOMMEND
+    prefillReplicas: Count | None = None
+    """Static only: engines that prefill; the rest decode; 0 keeps all mixed."""
+    minPrefillReplicas: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Fewest prefill engines of a split."""
+    minDecodeReplicas: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Fewest decode engines of a split."""
+
+
+class Objectives(Model):
+    """What a request is promised; it is missed by a late first token or by more than 5 % late gaps."""
+
+    timeToFirstTokenMilliseconds: Milliseconds = 2000
+    interTokenLatencyMilliseconds: Milliseconds = 50
+    percentile: Annotated[int, Field(ge=50, le=99)] = 95
+    """Percentile of the latencies shown beside the objectives."""
+
+
+class Rules(Model):
+    """When the rules act."""
+
+    missedRequestsPercent: Percent = 2
+    """Share of requests that may miss the objectives before something is done."""
+    decodeStallPercent: Percent = 10
+    """Share of decode time lost to prefills before something is done."""
+    tolerancePercent: Percent = 5
+    """How much better, in points of requests met, another topology must be."""
+    stabilizationWindowSeconds: Annotated[int, Field(ge=5, le=3600)] = 45
+    """How long the same answer must stand before it is acted on."""
+    cooldownSeconds: Annotated[int, Field(ge=0, le=3600)] = 30
+    """Rest after a transition; doubled after each roll-back."""
+
+
+class Transition(Model):
+    """How a topology is changed."""
+
+    strategy: Strategy = Strategy.IN_PLACE
+    soakSeconds: Annotated[int, Field(ge=0, le=3600)] = 60
+    """How long a new topology is watched before it is trusted."""
+    maxConcurrentEngines: Annotated[int, Field(ge=1, le=64)] = 2
+    """Engines that may change their role at once."""
+
+
+class Router(Model):
+    """The router in front of the engines."""
+
+    type: RouterType = RouterType.SMG
+    image: Name = "docker.io/lightseekorg/smg:1.13.0"
+    replicas: Annotated[int, Field(ge=1, le=64)] = 1
+    args: Annotated[list[Text], Field(max_length=64)] = []
+
+
+class FleetSpec(Model):
+    """What the user wants."""
+
+    RULES = (
+        Rule(rule="self.model == oldSelf.model", message="`model` must not change; create another fleet for another model"),
+        Rule(
+            rule="self.topology.policy == 'Static' || self.replicas < 2"
+            " || self.topology.minPrefillReplicas + self.topology.minDecodeReplicas <= self.replicas",
+            message="`minPrefillReplicas` plus `minDecodeReplicas` must not exceed `replicas`",
+        ),
+        Rule(
+            rule="!has(self.topology.prefillReplicas) || self.topology.prefillReplicas == 0"
+            " || self.topology.prefillReplicas < self.replicas",
+            message="`prefillReplicas` must be less than `replicas`: a split needs a decode engine",
+        ),
+    )
+    model: ModelSpec
+    hardware: Hardware
+    engine: Engine
+    replicas: Annotated[int, Field(ge=0, le=1024)] = 1
+    """Engines of the fleet, whatever their role."""
+    topology: Topology = Topology()
+    objectives: Objectives = Objectives()
+    rules: Rules = Rules()
+    transition: Transition = Transition()
+    router: Router = Router()
+
+
+# ---------------------------------------------------------------- status
+
+
+class TopologyStatus(Model):
+    """How engines are divided: what the pod labels say."""
+
+    mode: Mode
+    mixed: Count
+    prefill: Count
+    decode: Count
+    tokenBudget: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Tokens that a mixed engine may schedule in one step, where the engines tell."""
+
+
+class Recommendation(Model):
+    """The best topology by the what-if model, whether or not anyone acts on it."""
+
+    mode: Mode
+    prefill: Count
+    decode: Count
+    tokenBudget: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    reason: Name
+    message: Text
+    time: Name
+
+
+class LastDecision(Model):
+    """The last thing that was decided, and why."""
+
+    action: Action
+    reason: Name
+    message: Text
+    time: Name
+
+
+class TransitionStatus(Model):
+    """A change under way: enough to resume or undo it after a crash at any point."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    origin: TopologyStatus = Field(alias="from")
+    to: TopologyStatus
+    step: Step
+    action: Action
+    reason: Name
+    message: Text
+    startTime: Name
+    stepTime: Name
+    """When the current step began."""
+    kvBytesAtSwitch: Annotated[int, Field(ge=0)] | None = None
+    """Bytes of KV cache the decode engines had received when the roles were switched."""
+
+
+class Condition(Model):
+    """A condition as `metav1.Condition` has it."""
+
+    type: Name
+    status: Literal["True", "False", "Unknown"]
+    reason: Name
+    message: Text = ""
+    lastTransitionTime: Name
+    observedGeneration: Annotated[int, Field(ge=0)] = 0
+
+
+class FleetStatus(Model):
+    """What was seen. Nothing here steers the operator but `transition`."""
+
+    observedGeneration: Annotated[int, Field(ge=0)] = 0
+    replicas: Count = 0
+    readyReplicas: Count = 0
+    selector: Text = ""
+    topology: TopologyStatus | None = None
+    recommendation: Recommendation | None = None
+    lastDecision: LastDecision | None = None
+    transition: TransitionStatus | None = None
+    rolledBackTransitions: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Roll-backs in a row: each doubles the cooldown; a transition that holds resets it."""
+    cooldownUntilTime: Name | None = None
+    """No transition before this time."""
+    conditions: Annotated[list[Condition], Field(max_length=16)] = []
+
+
+class InferenceFleet(Model):
+    """A fleet of vLLM engines behind one router."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    spec: FleetSpec
+    status: FleetStatus = FleetStatus()
+    deleting: bool = False
+
+    @classmethod
+    def from_object(cls, raw: dict[str, Any]) -> InferenceFleet:
+        """Read a fleet as the API server stores it.
+
+        Raises:
+            pydantic.ValidationError: the stored spec is one that this version does not understand.
+        """
+        metadata = raw["metadata"]
+        return cls(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            generation=metadata.get("generation", 0),
+            spec=FleetSpec.model_validate(raw["spec"]),
+            status=FleetStatus.model_validate(raw.get("status") or {}),
+            deleting="deletionTimestamp" in metadata,
+        )

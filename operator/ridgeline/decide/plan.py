@@ -1,0 +1,46 @@
+"""What `decide` answers: a Plan, and "do nothing" is one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ridgeline.api.fleet import Action, TopologyStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A decision with its reason, ready to become condition, event, log line and metric."""
+
+    action: Action
+    reason: str
+    message: str
+    target: TopologyStatus
+    """Topology to reach; today's for a Hold."""
+
+    @property
+    def changes_roles(self) -> bool:
+        """Whether engines change their role (a transition), not only their limits."""
+        return self.action in (Action.SPLIT, Action.MERGE, Action.REBALANCE, Action.ROLL_BACK)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What earlier cycles leave to the next: kept in memory, rebuilt from status after a restart."""
+
+    wanted: Plan | None = None
+    """The change that the last cycles agreed on, not yet acted on."""
+    wanted_since: float | None = None
+    """Unix seconds since when."""
+    cooldown_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One pass of `decide`."""
+
+    plan: Plan
+    """What to do now."""
+    recommendation: Plan | None
+    """Best topology by the what-if model, whether or not anyone acts on it; None without evidence."""
+    history: History
+    """To be handed to the next pass."""

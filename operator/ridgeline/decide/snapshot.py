@@ -1,0 +1,154 @@
+"""What was seen of one fleet at one moment: the only input of `decide` beside the spec.
+
+Every number is optional. `None` means that it was not measured (no sample, a stale one, NaN),
+and is never to be read as zero: an idle fleet says `0.0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ridgeline.api.fleet import Mode, Role, TopologyStatus
+
+Distribution = tuple[tuple[float, float], ...]
+"""Lengths in tokens with their weights, (tokens, weight) sorted by tokens; weights sum to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """One engine pod."""
+
+    pod: str
+    address: str | None
+    """Pod IP; None before the pod has one."""
+    role: Role
+    ready: bool
+    terminating: bool = False
+    waiting_reason: str | None = None
+    """Reason of a container that waits, such as ImagePullBackOff or CrashLoopBackOff."""
+    message: str | None = None
+    """What Kubernetes or the engine's last lines say about a pod that is not ready."""
+    unschedulable: bool = False
+    restarts: int = 0
+    running_requests: int | None = None
+    """Requests that the engine holds now: the least busy engines change their role first."""
+    limit_tokens: int | None = None
+    """Token budget in force (`max_num_scheduled_tokens`)."""
+    maximum_tokens: int | None = None
+    """Token budget at start: no limit can be above it."""
+    kv_bytes_received: float | None = None
+    """KV bytes this engine pulled from others since it started (`vllm:nixl_bytes_transferred`)."""
+    kv_failures: float | None = None
+    external_prompt_tokens: float | None = None
+    """Prompt tokens that came by transfer (`vllm:prompt_tokens_by_source{source="external_kv_transfer"}`)."""
+    prompt_requests: float | None = None
+    """Requests whose prefill this engine finished since it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSignals:
+    """One phase over the rules' window."""
+
+    tokens_per_second: float | None = None
+    arithmetic_intensity_flops_per_byte: float | None = None
+    memory_bandwidth_utilization_ratio: float | None = None
+    compute_utilization_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Linear model of one engine's step: seconds = fixed + sum of the terms. Measured by the engines or from the roofline."""
+
+    fixed_seconds: float
+    seconds_per_decode_sequence: float
+    seconds_per_kv_token: float
+    seconds_per_prefill_token: float
+    source: str
+    """"measured" or "roofline"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """The recording rules of one fleet, read in one pass."""
+
+    sampled_at: float | None = None
+    """Time of the oldest engine sample behind these numbers, Unix seconds."""
+    engines_reporting: int | None = None
+    requests_per_second: float | None = None
+    missed_ratio: float | None = None
+    first_token_late_ratio: float | None = None
+    gaps_late_ratio: float | None = None
+    decode_stall_ratio: float | None = None
+    time_to_first_token_p95_seconds: float | None = None
+    inter_token_p95_seconds: float | None = None
+    inter_token_p99_seconds: float | None = None
+    prompt_tokens: Distribution | None = None
+    output_tokens: Distribution | None = None
+    prefill: PhaseSignals = PhaseSignals()
+    decode: PhaseSignals = PhaseSignals()
+    ridge_flops_per_byte: float | None = None
+    measured_steps: StepTimes | None = None
+    peak_flops: float | None = None
+    peak_memory_bytes_per_second: float | None = None
+    weight_bytes: float | None = None
+    kv_bytes_per_token: float | None = None
+    kv_capacity_tokens: float | None = None
+    """KV tokens that one engine can hold."""
+    flops_per_token: float | None = None
+    """Linear FLOPs of one token, attention scores left out."""
+    kv_transfer_bytes_per_second: float | None = None
+    kv_transfer_failures_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsProblem:
+    """Why there are no signals: reason and message of `MetricsAvailable`."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouterState:
+    """One router pod, as its registrar tells."""
+
+    pod: str
+    ready: bool
+    workers: Mapping[str, Role] | None
+    """Engine pod → role in this router's worker table (healthy workers only); None when the registrar does not answer."""
+    synchronized: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One fleet at one moment."""
+
+    engines: tuple[EngineState, ...] = ()
+    routers: tuple[RouterState, ...] = ()
+    signals: Signals | MetricsProblem = field(
+        default_factory=lambda: MetricsProblem("NoSample", "no metrics have been read yet")
+    )
+    link_bytes_per_second: float | None = None
+    """One-way speed between engines, from the accelerator or `spec.hardware.peaks`."""
+
+    @property
+    def serving(self) -> tuple[EngineState, ...]:
+        """Engines that take requests."""
+        return tuple(e for e in self.engines if e.ready and not e.terminating)
+
+    @property
+    def topology(self) -> TopologyStatus:
+        """How the live engines are divided, by their labels."""
+        live = [e for e in self.engines if not e.terminating]
+        count = {role: sum(e.role is role for e in live) for role in Role}
+        budgets = [e.limit_tokens for e in live if e.role is Role.MIXED and e.limit_tokens]
+        split = count[Role.PREFILL] + count[Role.DECODE] > 0
+        return TopologyStatus(
+            mode=Mode.SPLIT if split else Mode.MIXED,
+            mixed=count[Role.MIXED],
+            prefill=count[Role.PREFILL],
+            decode=count[Role.DECODE],
+            tokenBudget=min(budgets) if budgets else None,
+        )
