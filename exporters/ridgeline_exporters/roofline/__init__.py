@@ -1,0 +1,5 @@
+"""The roofline model: what a model must compute and move per phase, and how fast an accelerator can do it.
+
+Pure and standard library only, for it runs inside vLLM's process as well as in the operator. Read in this order:
+`hardware` (peaks), `model` (shapes and their coefficients), `work` (FLOPs and bytes of a step), `bounds` (time).
+"""

@@ -1,0 +1,74 @@
+"""Time bounds: how long a step takes at least on given peaks, and what limits it.
+
+    seconds >= max(FLOPs / peak FLOP/s, bytes / peak bytes/s)
+
+Ridge = peak FLOP/s / peak bytes/s: left of it (fewer FLOP/byte) memory limits, right of it compute does. The bound
+leaves out launch overhead, all-reduces and the efficiency of kernels: a real H100 step takes 1.2 to 2 times as long.
+With more tensor-parallel GPUs than KV heads, GPUs keep copies of KV heads; these copies are left out too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ridgeline_exporters.roofline.hardware import Accelerator
+from ridgeline_exporters.roofline.work import PhaseWork
+
+Limit = Literal["compute", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """Peaks of one engine: all its GPUs together."""
+
+    flops_per_second: float
+    memory_bytes_per_second: float
+
+    @classmethod
+    def of(cls, accelerator: Accelerator, tensor_parallel: int = 1, weights: str = "bf16") -> Roof:
+        """The roof over `tensor_parallel` GPUs, with the tensor cores' peak for this weight format."""
+        return cls(
+            tensor_parallel * accelerator.peak_flops(weights), tensor_parallel * accelerator.memory_bytes_per_second
+        )
+
+    @property
+    def ridge(self) -> float:
+        """FLOP/byte at which memory and compute take equally long."""
+        return self.flops_per_second / self.memory_bytes_per_second
+
+    def bound(self, work: PhaseWork) -> Bound:
+        """The least time of this work, and what sets it."""
+        return Bound(work.flops / self.flops_per_second, work.memory_bytes / self.memory_bytes_per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Least seconds of some work on a roof."""
+
+    compute_seconds: float
+    memory_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """The longer of the two: they overlap at best."""
+        return max(self.compute_seconds, self.memory_seconds)
+
+    @property
+    def limit(self) -> Limit:
+        """What the work waits for."""
+        return "compute" if self.compute_seconds > self.memory_seconds else "memory"
+
+
+def step_seconds(work: PhaseWork, accelerator: Accelerator, tensor_parallel: int = 1, weights: str = "bf16") -> float:
+    """Least seconds of this work on an engine of `tensor_parallel` GPUs."""
+    return Roof.of(accelerator, tensor_parallel, weights).bound(work).seconds
+
+
+def largest_decode_batch_left_of_ridge(linear_flops_per_token: float, weight_bytes: float, ridge: float) -> int:
+    """Decode batch at which streaming the weights no longer takes longer than computing with them.
+
+    Attention is left out: reading a cache never reaches the ridge, so with long contexts decode stays memory-bound at
+    every batch.
+    """
+    return int(ridge * weight_bytes / linear_flops_per_token)
