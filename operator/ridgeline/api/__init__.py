@@ -1,0 +1,1 @@
+"""InferenceFleet: its models, conditions, names and the CRD generated from them. Pure."""
