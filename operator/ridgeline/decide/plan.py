@@ -32,6 +32,8 @@ class History:
     wanted_since: float | None = None
     """Unix seconds since when."""
     cooldown_until: float | None = None
+    split: tuple[int, int] | None = None
+    """Prefill and decode engines of the last complete split: where a replaced engine belongs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class PhaseSignals:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Linear model of one engine's step: seconds = fixed + sum of the terms. Measured by the engines or from the roofline."""
+    """Linear model of one engine's step: seconds = fixed + sum of the terms; measured, or from the roofline."""
 
     fixed_seconds: float
     seconds_per_decode_sequence: float
@@ -116,7 +116,7 @@ class RouterState:
     pod: str
     ready: bool
     workers: Mapping[str, Role] | None
-    """Engine pod → role in this router's worker table (healthy workers only); None when the registrar does not answer."""
+    """Engine pod → role in this router's worker table (healthy workers only); None: the registrar does not answer."""
     synchronized: bool = False
     message: str = ""
 

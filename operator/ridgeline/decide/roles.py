@@ -1,0 +1,122 @@
+"""Which engine changes its role next, so that every worker table on the way serves.
+
+A table serves when it has a mixed engine, or a prefill and a decode engine: a router answers 503 when one
+role is left without its partner and without a mixed engine. Labels are written one by one and routers see them
+one by one, so a batch must be safe in any order, also half done. That holds when
+
+    (a) the engines that the batch leaves alone serve by themselves, or
+    (b) the batch is one engine, and the table serves after it.
+
+Everything is counted, nothing is named: a pod that vanishes half-way is just one engine fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ridgeline.api.fleet import Mode, Role, TopologyStatus
+from ridgeline.decide.snapshot import EngineState
+
+Counts = Mapping[Role, int]
+
+
+def counts(roles: Iterable[Role]) -> dict[Role, int]:
+    """How many engines have each role."""
+    found = dict.fromkeys(Role, 0)
+    for role in roles:
+        found[role] += 1
+    return found
+
+
+def serves(roles: Iterable[Role]) -> bool:
+    """Whether a worker table with these roles can answer requests."""
+    found = counts(roles)
+    return found[Role.MIXED] > 0 or (found[Role.PREFILL] > 0 and found[Role.DECODE] > 0)
+
+
+def scaled_split(prefill: int, decode: int, engines: int) -> tuple[int, int]:
+    """The split of `engines` nearest in proportion to prefill:decode, with at least one engine a side.
+
+    Raises:
+        ValueError: fewer than two engines cannot be split.
+    """
+    if engines < 2:
+        raise ValueError("a split needs two engines")
+    share = prefill / max(1, prefill + decode)
+    wanted = min(engines - 1, max(1, round(engines * share)))
+    return wanted, engines - wanted
+
+
+def wanted_counts(target: TopologyStatus, engines: int) -> dict[Role, int] | None:
+    """Roles for so many serving engines: `target` itself, or what it comes to with more or fewer of them.
+
+    More engines than the target names stay mixed; with fewer, the split shrinks in proportion. None when a split
+    is wanted and fewer than two engines are left.
+    """
+    if target.mode is Mode.MIXED:
+        return {Role.MIXED: engines, Role.PREFILL: 0, Role.DECODE: 0}
+    if engines < 2:
+        return None
+    prefill, decode = target.prefill, target.decode
+    if prefill < 1 or decode < 1 or prefill + decode > engines:
+        prefill, decode = scaled_split(prefill, decode, engines)
+    return {Role.MIXED: engines - prefill - decode, Role.PREFILL: prefill, Role.DECODE: decode}
+
+
+def changes(engines: Sequence[EngineState], wanted: Counts) -> list[tuple[EngineState, Role]]:
+    """Every change that leads from today's roles to the wanted counts, in the order to make them.
+
+    Roles that lack engines take turns, prefill first; each takes the least busy engine of a role that has too many
+    (an engine that does not say how busy it is counts as busy), so that as little work as possible is left behind
+    on an engine that no longer fits it.
+    """
+    have = counts(e.role for e in engines)
+    spare = {role: have[role] - wanted[role] for role in Role}
+    free = sorted(engines, key=_busyness)
+    order = (Role.PREFILL, Role.DECODE, Role.MIXED)
+    made: list[tuple[EngineState, Role]] = []
+    while any(spare[role] < 0 for role in order):
+        progress = False
+        for role in order:
+            if spare[role] >= 0:
+                continue
+            donor = next((e for e in free if spare[e.role] > 0), None)
+            if donor is None:
+                continue
+            free.remove(donor)
+            spare[donor.role] -= 1
+            spare[role] += 1
+            made.append((donor, role))
+            progress = True
+        if not progress:
+            break
+    return made
+
+
+def _busyness(engine: EngineState) -> tuple[float, str]:
+    running = engine.running_requests
+    return (float("inf") if running is None else running, engine.pod)
+
+
+def next_batch(engines: Sequence[EngineState], wanted: Counts, at_once: int) -> dict[str, Role]:
+    """The roles to write now: at most `at_once` of them, safe in any order; empty when nothing is left to do.
+
+    When nothing safe exists (the table does not serve today either), the one change that helps most is made.
+    """
+    todo = changes(engines, wanted)
+    if not todo:
+        return {}
+    batch: dict[str, Role] = {}
+    for engine, role in todo:
+        if len(batch) >= at_once:
+            break
+        alone = [e.role for e in engines if e.pod not in batch and e.pod != engine.pod]
+        if serves(alone):
+            batch[engine.pod] = role
+    if batch:
+        return batch
+    for engine, role in todo:
+        if serves([role if e.pod == engine.pod else e.role for e in engines]):
+            return {engine.pod: role}
+    engine, role = todo[0]
+    return {engine.pod: role}
