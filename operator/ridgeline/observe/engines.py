@@ -1,0 +1,163 @@
+"""Engine pods and what their exporter and vLLM tell about themselves → EngineState."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from ridgeline.api.fleet import Role
+from ridgeline.api.names import ENGINE_PORT, EXPORTER_PORT, LABEL_ROLE
+from ridgeline.decide.snapshot import EngineState
+from ridgeline.observe import fetch, pods
+from ridgeline.observe.pods import Pod
+
+KV_BYTES = "vllm:nixl_bytes_transferred_sum"
+KV_FAILURES = "vllm:nixl_num_failed_transfers_total"
+PROMPT_TOKENS = "vllm:prompt_tokens_by_source_total"
+EXTERNAL_SOURCE = "external_kv_transfer"
+
+_WANTED = (KV_BYTES, KV_FAILURES, PROMPT_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProbe:
+    """Answers of one engine. None: it did not say."""
+
+    running_requests: int | None = None
+    """Requests it holds: running, waiting and fetching their KV cache."""
+    limit_tokens: int | None = None
+    maximum_tokens: int | None = None
+    kv_bytes_received: float | None = None
+    kv_failures: float | None = None
+    external_prompt_tokens: float | None = None
+    prompt_requests: float | None = None
+    problem: str | None = None
+    """Why its exporter did not answer."""
+
+
+def role_of(pod: Pod) -> Role:
+    """Role of an engine pod by its label; without one, or with one of another version, it serves as a mixed engine."""
+    label = (pod["metadata"].get("labels") or {}).get(LABEL_ROLE, Role.MIXED)
+    return Role(label) if label in set(Role) else Role.MIXED
+
+
+def engine_state(pod: Pod, probe: EngineProbe | None) -> EngineState:
+    """State of one engine from its pod and its own answers.
+
+    Args:
+        pod: the pod as the API server has it.
+        probe: None for an engine that was not asked.
+    """
+    probe = probe or EngineProbe()
+    return EngineState(
+        pod=pods.name(pod),
+        address=pods.address(pod),
+        role=role_of(pod),
+        ready=pods.is_ready(pod),
+        terminating=pods.has_ended(pod),
+        waiting_reason=pods.waiting_reason(pod),
+        message=pods.message(pod) or probe.problem,
+        unschedulable=pods.is_unschedulable(pod),
+        restarts=pods.restarts(pod),
+        running_requests=probe.running_requests,
+        limit_tokens=probe.limit_tokens,
+        maximum_tokens=probe.maximum_tokens,
+        kv_bytes_received=probe.kv_bytes_received,
+        kv_failures=probe.kv_failures,
+        external_prompt_tokens=probe.external_prompt_tokens,
+        prompt_requests=probe.prompt_requests,
+    )
+
+
+async def probe_engines(
+    session: aiohttp.ClientSession, engine_pods: Sequence[Pod], token: str | None
+) -> dict[str, EngineProbe]:
+    """Ask every ready engine at once, within the session's limit of connections: pod name → its answers."""
+    asked = [(pods.name(pod), address) for pod in engine_pods if pods.is_ready(pod) and (address := pods.address(pod))]
+    probes = await asyncio.gather(*(probe_engine(session, address, token) for _, address in asked))
+    return {name: probe for (name, _), probe in zip(asked, probes, strict=True)}
+
+
+async def probe_engine(
+    session: aiohttp.ClientSession,
+    address: str,
+    token: str | None,
+    *,
+    exporter_port: int = EXPORTER_PORT,
+    engine_port: int = ENGINE_PORT,
+) -> EngineProbe:
+    """Ask one engine for its state and for what it received from others. Never raises for an engine that is away.
+
+    Args:
+        session: from `fetch.new_session`.
+        address: IP of the pod.
+        token: control token of the fleet.
+        exporter_port: port of the exporter, of rank 0.
+        engine_port: port of vLLM's API.
+    """
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    (state, problem), (metrics, _) = await asyncio.gather(
+        fetch.get_object(session, fetch.url(address, exporter_port, "/v1/state"), headers),
+        fetch.get_text(session, fetch.url(address, engine_port, "/metrics")),
+    )
+    return parse_probe(state, metrics, problem)
+
+
+def parse_probe(state: Mapping[str, Any] | None, metrics: str | None, problem: str | None = None) -> EngineProbe:
+    """Answers of one engine from the exporter's state and vLLM's exposition text."""
+    state = state or {}
+    held = [_count(state.get(key)) for key in ("running", "waiting", "transferring")]
+    counters = _counters(metrics or "")
+    external = counters.get(f"{PROMPT_TOKENS}:{EXTERNAL_SOURCE}")
+    return EngineProbe(
+        running_requests=sum(n or 0 for n in held) if held[0] is not None else None,
+        limit_tokens=_count(_part(state, "limits").get("max_num_scheduled_tokens")),
+        maximum_tokens=_count(_part(state, "maximum").get("max_num_scheduled_tokens")),
+        kv_bytes_received=counters.get(KV_BYTES),
+        kv_failures=counters.get(KV_FAILURES),
+        external_prompt_tokens=_number(state.get("external_prompt_tokens")) if external is None else external,
+        prompt_requests=_number(state.get("prefills_finished")),
+        problem=problem,
+    )
+
+
+def _part(state: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    part = state.get(key)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _count(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None or number < 0 else int(number)
+
+
+def _counters(text: str) -> dict[str, float]:
+    """Sums over an engine's ranks of the wanted counters; prompt tokens by `name:source`.
+
+    Only the wanted lines are parsed: the whole text is thousands of lines, and this runs in the event loop.
+    """
+    lines = "\n".join(line for line in text.splitlines() if line.startswith(_WANTED))
+    sums: dict[str, float] = {}
+    try:
+        for family in text_string_to_metric_families(lines + "\n"):
+            for sample in family.samples:
+                key = sample.name
+                if key == PROMPT_TOKENS:
+                    key = f"{key}:{sample.labels.get('source', '')}"
+                if math.isfinite(sample.value):
+                    sums[key] = sums.get(key, 0.0) + sample.value
+    except (ValueError, KeyError, IndexError):
+        return {}  # a broken exposition says nothing, not half of something
+    return sums
