@@ -204,13 +204,14 @@ class Engine(Model):
 class Topology(Model):
     """Who decides how engines are divided, and within which bounds."""
 
+    # `has(self.policy)`: the API server checks the default `{}` against the rules before it fills in the defaults below.
     RULES = (
         Rule(
-            rule="self.policy != 'Static' || has(self.prefillReplicas)",
+            rule="!has(self.policy) || self.policy != 'Static' || has(self.prefillReplicas)",
             message='must set `prefillReplicas` when `policy` is "Static" (0 means mixed)',
         ),
         Rule(
-            rule="self.policy == 'Static' || !has(self.prefillReplicas)",
+            rule="has(self.policy) && self.policy == 'Static' || !has(self.prefillReplicas)",
             message='must not set `prefillReplicas` unless `policy` is "Static"',
         ),
     )
