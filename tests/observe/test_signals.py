@@ -1,0 +1,183 @@
+"""Samples → Signals: what is missing is None, what is zero is zero, what is old is a problem."""
+
+import math
+
+import pytest
+
+from ridgeline.decide.snapshot import MetricsProblem, PhaseSignals, Signals, StepTimes
+from ridgeline.observe.signals import FleetSignals, Sample, parse
+
+NOW = 1_000_000.0
+CHAT = ("default", "chat")
+
+
+def sample(name: str, value: float, fleet: tuple[str, str] = CHAT, **labels: str) -> Sample:
+    return Sample({"__name__": f"fleet:ridgeline_{name}", "namespace": fleet[0], "fleet": fleet[1], **labels}, value)
+
+
+def fresh(*samples: Sample, age: float = 3.0) -> FleetSignals:
+    return parse([sample("sample_timestamp_seconds", NOW - age), *samples], NOW, stale_after_seconds=15)
+
+
+def signals(*samples: Sample) -> Signals:
+    result = fresh(*samples)[CHAT]
+    assert isinstance(result, Signals)
+    return result
+
+
+def problem(answers: FleetSignals, fleet: tuple[str, str] = CHAT) -> MetricsProblem:
+    result = answers[fleet]
+    assert isinstance(result, MetricsProblem)
+    return result
+
+
+SCALARS = [
+    ("engines_reporting:count", "engines_reporting"),
+    ("requests:rate", "requests_per_second"),
+    ("requests_missed:ratio", "missed_ratio"),
+    ("requests_first_token_late:ratio", "first_token_late_ratio"),
+    ("requests_gaps_late:ratio", "gaps_late_ratio"),
+    ("decode_stall:ratio", "decode_stall_ratio"),
+    ("time_to_first_token_seconds:p95", "time_to_first_token_p95_seconds"),
+    ("decode_gap_seconds:p95", "inter_token_p95_seconds"),
+    ("decode_gap_seconds:p99", "inter_token_p99_seconds"),
+    ("ridge_flops_per_byte", "ridge_flops_per_byte"),
+    ("peak_flops", "peak_flops"),
+    ("peak_memory_bytes_per_second", "peak_memory_bytes_per_second"),
+    ("weight_bytes", "weight_bytes"),
+    ("kv_bytes_per_token", "kv_bytes_per_token"),
+    ("kv_capacity_tokens", "kv_capacity_tokens"),
+    ("flops_per_token", "flops_per_token"),
+    ("kv_transfer_bytes:rate", "kv_transfer_bytes_per_second"),
+    ("kv_transfer_failures:rate", "kv_transfer_failures_per_second"),
+]
+
+
+@pytest.mark.parametrize(("rule", "field"), [pytest.param(*row, id=row[0]) for row in SCALARS])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param(7.0, 7.0, id="a number"),
+        pytest.param(0.0, 0.0, id="zero is zero"),
+        pytest.param(math.nan, None, id="NaN is unknown"),
+        pytest.param(math.inf, None, id="infinity is unknown"),
+        pytest.param(None, None, id="no sample is unknown"),
+    ],
+)
+def test_each_rule_becomes_its_field(rule: str, field: str, value: float | None, expected: float | None) -> None:
+    samples = [] if value is None else [sample(rule, value)]
+    assert getattr(signals(*samples), field) == expected
+
+
+def test_phases_are_told_apart() -> None:
+    result = signals(
+        sample("tokens:rate", 900, phase="prefill"),
+        sample("tokens:rate", 30, phase="decode"),
+        sample("arithmetic_intensity:flops_per_byte", 1480, phase="prefill"),
+        sample("memory_bandwidth_utilization:ratio", 0.6, phase="decode"),
+        sample("compute_utilization:ratio", 0.4, phase="prefill"),
+        sample("compute_utilization:ratio", math.nan, phase="decode"),
+    )
+    assert result.prefill == PhaseSignals(900, 1480, None, 0.4)
+    assert result.decode == PhaseSignals(30, None, 0.6, None)
+
+
+TERMS = {"fixed": 0.004, "decode_sequence": 1e-5, "kv_token": 1e-8, "prefill_token": 2e-5}
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        pytest.param(TERMS, StepTimes(0.004, 1e-5, 1e-8, 2e-5, "measured"), id="all terms"),
+        pytest.param({k: v for k, v in TERMS.items() if k != "kv_token"}, None, id="one term missing"),
+        pytest.param(TERMS | {"prefill_token": math.nan}, None, id="one term NaN"),
+        pytest.param({}, None, id="none"),
+    ],
+)
+def test_step_times_need_every_term(terms: dict[str, float], expected: StepTimes | None) -> None:
+    samples = [sample("step_model:seconds", value, term=term) for term, value in terms.items()]
+    assert signals(*samples).measured_steps == expected
+
+
+def test_lengths_come_from_buckets_and_mean() -> None:
+    result = signals(
+        sample("request_prompt_tokens_bucket:rate", 0.0, le="500"),
+        sample("request_prompt_tokens_bucket:rate", 2.0, le="1000"),
+        sample("request_prompt_tokens_bucket:rate", 2.0, le="+Inf"),
+        sample("request_prompt_tokens:mean", 800),
+        sample("request_output_tokens_bucket:rate", 0.0, le="100"),
+        sample("request_output_tokens_bucket:rate", 0.0, le="+Inf"),
+    )
+    assert result.prompt_tokens == ((pytest.approx(800), 1.0),)
+    assert result.output_tokens is None
+
+
+def test_a_bucket_with_an_unreadable_bound_gives_no_lengths() -> None:
+    assert signals(sample("request_prompt_tokens_bucket:rate", 1.0, le="many")).prompt_tokens is None
+
+
+def test_samples_older_than_the_limit_are_a_problem_that_says_what_to_check() -> None:
+    found = problem(fresh(sample("requests:rate", 5), age=73))
+    assert found.reason == "StaleSamples"
+    assert "73 s old (limit 15 s)" in found.message
+    assert "check" in found.message
+
+
+@pytest.mark.parametrize(
+    ("age", "reason"),
+    [
+        pytest.param(15, None, id="exactly at the limit"),
+        pytest.param(15.01, "StaleSamples", id="just above"),
+        pytest.param(-15, None, id="a little ahead"),
+        pytest.param(-16, "ClocksDisagree", id="in the future"),
+    ],
+)
+def test_age_of_samples(age: float, reason: str | None) -> None:
+    result = fresh(age=age)[CHAT]
+    assert (result.reason if isinstance(result, MetricsProblem) else None) == reason
+
+
+@pytest.mark.parametrize("value", [pytest.param(None, id="missing"), pytest.param(math.nan, id="NaN")])
+def test_numbers_without_a_time_are_no_numbers(value: float | None) -> None:
+    samples = [sample("requests:rate", 5)]
+    if value is not None:
+        samples.append(sample("sample_timestamp_seconds", value))
+    assert problem(parse(samples, NOW, 15)).reason == "NoSamples"
+
+
+def test_a_fleet_that_prometheus_does_not_know_has_a_problem_too() -> None:
+    answers = fresh()
+    for found in (answers["default", "other"], answers.get(("default", "other"))):
+        assert isinstance(found, MetricsProblem)
+        assert found.reason == "NoSamples"
+        assert "recording rules" in found.message
+    assert ("default", "other") not in answers
+    assert list(answers) == [CHAT]
+
+
+def test_fleets_of_one_name_in_two_namespaces_are_two_fleets() -> None:
+    other = ("prod", "chat")
+    answers = fresh(sample("requests:rate", 1), sample("requests:rate", 9, fleet=other))
+    assert problem(answers, other).reason == "NoSamples"  # it has no time of its own
+    answers = parse(
+        [
+            sample("sample_timestamp_seconds", NOW),
+            sample("requests:rate", 1),
+            sample("sample_timestamp_seconds", NOW, fleet=other),
+            sample("requests:rate", 9, fleet=other),
+        ],
+        NOW,
+        15,
+    )
+    rates = {k: v.requests_per_second for k, v in answers.items() if isinstance(v, Signals)}
+    assert rates == {CHAT: 1, other: 9}
+
+
+def test_series_of_two_prometheus_replicas_count_once() -> None:
+    result = signals(sample("requests:rate", 4, replica="a"), sample("requests:rate", 4.2, replica="b"))
+    assert result.requests_per_second == 4
+
+
+def test_series_without_a_fleet_are_ignored() -> None:
+    answers = parse([Sample({"__name__": "fleet:ridgeline_requests:rate"}, 1.0)], NOW, 15)
+    assert len(answers) == 0
