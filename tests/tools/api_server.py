@@ -114,25 +114,29 @@ def running() -> Iterator[ApiServer]:
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         etcd, peer, port = _free_ports(3)
-        client_url, peer_url = f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peer}"
-        stack.enter_context(
-            _process(
-                home / "etcd.log",
-                [programs["server"], f"--data-dir={home / 'etcd'}", "--unsafe-no-fsync"]
-                + [f"--listen-client-urls={client_url}", f"--advertise-client-urls={client_url}"]
-                + [f"--listen-peer-urls={peer_url}", f"--initial-advertise-peer-urls={peer_url}"]
-                + [f"--initial-cluster=default={peer_url}"],
-            )
-        )
+        stack.enter_context(_process(home / "etcd.log", _etcd_command(programs["server"], home, etcd, peer)))
         server = _files(home, port, programs["kubectl"])
-        process = stack.enter_context(
-            _process(home / "apiserver.log", _command(programs["kube-apiserver"], home, etcd, port))
-        )
+        command = _api_server_command(programs["kube-apiserver"], home, etcd, port)
+        process = stack.enter_context(_process(home / "apiserver.log", command))
         _wait_ready(server, process, home / "apiserver.log")
         yield server
 
 
-def _command(program: Path, home: Path, etcd: int, port: int) -> list[str | Path]:
+def _etcd_command(program: Path, home: Path, client: int, peer: int) -> list[str | Path]:
+    client_url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+    return [
+        program,
+        f"--data-dir={home / 'etcd'}",
+        "--unsafe-no-fsync",
+        f"--listen-client-urls={client_url}",
+        f"--advertise-client-urls={client_url}",
+        f"--listen-peer-urls={peer_url}",
+        f"--initial-advertise-peer-urls={peer_url}",
+        f"--initial-cluster=default={peer_url}",
+    ]
+
+
+def _api_server_command(program: Path, home: Path, etcd: int, port: int) -> list[str | Path]:
     return [
         program,
         f"--etcd-servers=http://127.0.0.1:{etcd}",
