@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ridgeline_exporters.roofline.hardware import Accelerator
+from ridgeline_exporters.roofline.model import ModelShape
 from ridgeline_exporters.roofline.work import PhaseWork
 
 Limit = Literal["compute", "memory"]
@@ -65,10 +66,10 @@ def step_seconds(work: PhaseWork, accelerator: Accelerator, tensor_parallel: int
     return Roof.of(accelerator, tensor_parallel, weights).bound(work).seconds
 
 
-def largest_decode_batch_left_of_ridge(linear_flops_per_token: float, weight_bytes: float, ridge: float) -> int:
-    """Decode batch at which streaming the weights no longer takes longer than computing with them.
+def decode_batch_at_ridge(shape: ModelShape, ridge: float) -> int:
+    """Decode batch up to which streaming the weights takes longer than computing with them.
 
-    Attention is left out: reading a cache never reaches the ridge, so with long contexts decode stays memory-bound at
-    every batch.
+    Attention and activations are left out: reading caches never gets near the ridge with grouped or plain attention,
+    so with long contexts decode stays memory-bound at every batch.
     """
-    return int(ridge * weight_bytes / linear_flops_per_token)
+    return int(ridge * shape.weight_bytes / (shape.linear_flops_per_token + shape.lm_head_flops))
