@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import json
 
 from ridgeline.api import names
 from ridgeline.api.fleet import InferenceFleet, RouterType
@@ -58,4 +58,5 @@ def render_fleet(
         ]
         if monitors:
             manifests.append(router_monitor(fleet, scrape_interval_seconds))
-    return copy.deepcopy(manifests)
+    rendered: list[Manifest] = json.loads(json.dumps(manifests))  # parts that were rendered once are used twice
+    return rendered
