@@ -1,0 +1,89 @@
+"""What was rendered becomes what the cluster holds; what is no longer rendered goes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ridgeline.act.api import RENDERED_KINDS, Kind, KubernetesApi, Object, kind_of
+from ridgeline.api.names import LABEL_FLEET
+
+REAPPLY_SECONDS = 60.0
+"""How often manifests are applied anew even when nothing changed: mends what somebody else edited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was applied last, so that the next pass can tell that there is nothing to do."""
+
+    digest: str
+    at: float
+    """Unix seconds."""
+    names: frozenset[tuple[str, str]]
+    """Kind and name of each manifest."""
+
+
+def digest(manifests: Sequence[Mapping[str, Any]]) -> str:
+    """A value that changes when any manifest does."""
+    return hashlib.sha256(json.dumps(manifests, sort_keys=True).encode()).hexdigest()
+
+
+def is_due(
+    applied: Applied | None, manifests: Sequence[Mapping[str, Any]], present: Iterable[tuple[str, str]], now: float
+) -> bool:
+    """Whether the manifests must be applied.
+
+    Args:
+        applied: what this process applied last.
+        manifests: what should be.
+        present: kind and name of the objects seen in this pass, of kinds that every pass lists (Deployments).
+        now: Unix seconds.
+    """
+    if applied is None or applied.digest != digest(manifests) or now - applied.at >= REAPPLY_SECONDS:
+        return True
+    wanted = {(m["kind"], m["metadata"]["name"]) for m in manifests if m["kind"] == "Deployment"}
+    return not wanted <= set(present)
+
+
+async def apply(
+    api: KubernetesApi,
+    namespace: str,
+    fleet: str,
+    uid: str,
+    manifests: Sequence[Object],
+    before: Applied | None,
+    now: float,
+) -> Applied:
+    """Apply all manifests, then delete what the fleet owned and no longer has.
+
+    Raises:
+        ApiError: one of them was refused; the others may be applied, and the next pass tries again.
+    """
+    for manifest in manifests:
+        await api.apply(kind_of(manifest), namespace, manifest["metadata"]["name"], manifest)
+    names = frozenset((m["kind"], m["metadata"]["name"]) for m in manifests)
+    if before is None or before.names != names:
+        await _prune(api, namespace, fleet, uid, names)
+    return Applied(digest(manifests), now, names)
+
+
+async def _prune(api: KubernetesApi, namespace: str, fleet: str, uid: str, names: frozenset[tuple[str, str]]) -> None:
+    """Delete objects of the fleet that are not among `names`. Only those it owns: a label alone is no claim."""
+    for kind in RENDERED_KINDS:
+        if not await _listable(api, kind):
+            continue
+        for found in await api.select(kind, namespace, {LABEL_FLEET: fleet}):
+            metadata = found["metadata"]
+            owned = any(
+                owner.get("uid") == uid and owner.get("controller") for owner in metadata.get("ownerReferences") or ()
+            )
+            if owned and (kind.kind, metadata["name"]) not in names:
+                await api.delete(kind, namespace, metadata["name"], metadata["uid"])
+
+
+async def _listable(api: KubernetesApi, kind: Kind) -> bool:
+    """Kinds of the Prometheus Operator exist on some clusters only."""
+    return kind.api_version.endswith((".k8s.io/v1", "apps/v1")) or "/" not in kind.api_version or await api.serves(kind)

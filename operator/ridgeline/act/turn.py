@@ -1,0 +1,123 @@
+"""What one pass over a fleet comes to: a decision, the next step of a transition, or nothing. Pure.
+
+`decide` and `transition` say what should be; this module says what of it is to be carried out now and when to look
+again, so that the reconciler has no rules of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ridgeline.act.status import wanted_budget
+from ridgeline.api.conditions import Verdict
+from ridgeline.api.fleet import Action, InferenceFleet, Role, TopologyStatus, TransitionStatus
+from ridgeline.api.times import from_rfc3339
+from ridgeline.decide.decision import decide
+from ridgeline.decide.limits import limits_to_set
+from ridgeline.decide.plan import History, Plan
+from ridgeline.decide.snapshot import Snapshot
+from ridgeline.decide.step_plan import Outcome, StepPlan
+from ridgeline.decide.transition import begin, next_step
+
+AT_ONCE = 0.0
+ROUTING_SECONDS = 0.1
+"""Pause while routers are to follow: the time to routed is what users notice of a change."""
+ROUTING_PATIENCE_SECONDS = 10.0
+"""Routers that need longer are asked less often."""
+TRANSITION_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One pass, ready to be carried out: first `transition` is written, then the rest is done."""
+
+    history: History
+    """For the next pass."""
+    verdict: Verdict
+    """For the condition Transitioning."""
+    again_seconds: float
+    """When to look again."""
+    plan: Plan | None = None
+    """What was decided; None where nothing was to be decided."""
+    recommendation: Plan | None = None
+    transition: TransitionStatus | None = None
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    token_budget: int | None = None
+    """Budget that mixed engines should have from now on."""
+    step: StepPlan | None = None
+    """The step of the transition that was under way, also when it has ended by it."""
+
+
+def take_turn(
+    fleet: InferenceFleet, snapshot: Snapshot, history: History, refusal: Verdict | None, now: float, interval: float
+) -> Turn:
+    """Decide, or go on with what was decided.
+
+    Args:
+        fleet: with the status as stored.
+        snapshot: what was seen.
+        history: from the pass before.
+        refusal: why this spec cannot work: nothing new is begun then, but a transition is brought to its end.
+        now: Unix seconds.
+        interval: seconds to the next pass when nothing is under way.
+    """
+    if fleet.status.transition is not None:
+        return _go_on(fleet, fleet.status.transition, snapshot, history, now, interval)
+    recorded = fleet.status.topology
+    if refusal is not None:
+        return Turn(history, Verdict("False", refusal.reason, refusal.message), interval,
+                    token_budget=wanted_budget(recorded, None))  # fmt: skip
+    decision = decide(snapshot, fleet.spec, fleet.status, history, now)
+    plan = decision.plan
+    verdict = Verdict("True" if plan.changes_roles else "False", plan.reason, plan.message)
+    budget = wanted_budget(recorded, plan)
+    common = Turn(decision.history, verdict, interval, plan, decision.recommendation, token_budget=budget)
+    if plan.changes_roles:
+        return replace(common, transition=begin(plan, snapshot, now), again_seconds=AT_ONCE)
+    return replace(common, limits=limits_to_set(snapshot, _with_budget(recorded or snapshot.topology, budget)))
+
+
+def _go_on(
+    fleet: InferenceFleet,
+    transition: TransitionStatus,
+    snapshot: Snapshot,
+    history: History,
+    now: float,
+    interval: float,
+) -> Turn:
+    step = next_step(transition, snapshot, fleet.spec, fleet.status, now)
+    rolled_back = step.outcome is Outcome.ROLLED_BACK
+    goal = transition.origin if rolled_back else (step.transition or transition).to
+    recorded = fleet.status.topology
+    return Turn(
+        history=history,
+        verdict=step.verdict,
+        again_seconds=_pause(transition, step, now, interval),
+        transition=step.transition,
+        roles=step.roles,
+        limits=step.limits,
+        token_budget=goal.tokenBudget or (recorded.tokenBudget if recorded else None),
+        step=step,
+    )
+
+
+def _pause(transition: TransitionStatus, step: StepPlan, now: float, interval: float) -> float:
+    """Seconds to the next look at a transition: none while there is something to do, short until routers follow."""
+    if step.transition is None:
+        return min(TRANSITION_SECONDS, interval)
+    if step.roles or step.limits or step.transition.step != transition.step:
+        return AT_ONCE
+    if not step.routed and now - from_rfc3339(step.transition.stepTime) < ROUTING_PATIENCE_SECONDS:
+        return ROUTING_SECONDS
+    return TRANSITION_SECONDS
+
+
+def _with_budget(topology: TopologyStatus, budget: int | None) -> TopologyStatus:
+    return topology.model_copy(update={"tokenBudget": budget})
+
+
+def acts(turn: Turn) -> bool:
+    """Whether this turn decided to change something."""
+    return turn.plan is not None and turn.plan.action is not Action.HOLD

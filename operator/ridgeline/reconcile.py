@@ -1,0 +1,424 @@
+"""One pass over one fleet: observe, render and apply, decide, act.
+
+Level-triggered: a pass looks at the world as it is and at `status.transition`, never at what woke it. What it keeps in
+memory is either a cache or the history that `decide` rebuilds from status, so that an operator that was killed
+anywhere goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+from pydantic import ValidationError
+
+from ridgeline.act import apply, conditions, status, turn
+from ridgeline.act.announcements import announcements
+from ridgeline.act.api import DEPLOYMENTS, FLEETS, POD_MONITORS, PODS, ApiError, KubernetesApi, Object
+from ridgeline.act.conditions import Facts
+from ridgeline.act.engines import Engine, EngineControl
+from ridgeline.act.events import EventRecorder
+from ridgeline.act.roles import set_roles
+from ridgeline.act.secret import Keys, ensure_secret
+from ridgeline.api.conditions import ConditionType, Verdict
+from ridgeline.api.fleet import Action, FleetStatus, InferenceFleet, LastDecision, RouterType
+from ridgeline.api.names import API_VERSION, COMPONENT_ENGINE, COMPONENT_ROUTER, KIND, LABEL_COMPONENT, LABEL_FLEET
+from ridgeline.api.times import from_rfc3339, to_rfc3339
+from ridgeline.decide.plan import History
+from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot
+from ridgeline.decide.step_plan import Outcome
+from ridgeline.metrics import FleetView, OperatorMetrics
+from ridgeline.observe import pods as pod_facts
+from ridgeline.observe.engines import EngineProbe, probe_engines
+from ridgeline.observe.fleet import assemble
+from ridgeline.observe.routers import read_routers
+from ridgeline.render import render_fleet, validate
+from ridgeline.signals_source import Key, SharedSignals
+
+PROBE_SECONDS = 1.0
+"""Answers of engines this young are used again: while routers are to follow, passes come ten times a second."""
+REFUSED_AGAIN_SECONDS = 30.0
+"""When manifests that the API server refused are tried again."""
+MONITORS_AGAIN_SECONDS = 300.0
+"""When the cluster is asked again whether it knows PodMonitors."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the operator renders fleets and how often it looks at them."""
+
+    operator_image: str
+    operator_image_pull_policy: str = "IfNotPresent"
+    interval_seconds: float = 5.0
+    scrape_interval_seconds: int = 5
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is kept of a fleet between passes."""
+
+    uid: str
+    history: History = field(default_factory=History)
+    keys: Keys | None = None
+    applied: apply.Applied | None = None
+    refused: Verdict | None = None
+    refused_at: float = 0.0
+    probes: dict[str, EngineProbe] = field(default_factory=dict)
+    probed_at: float = 0.0
+    objectives: dict[str, tuple[int, object]] = field(default_factory=dict)
+    """Pod → restarts and the objectives it was told."""
+    decided_at: float | None = None
+    """When the transition under way was decided, monotonic seconds; None once its routing was measured."""
+    written_at: float | None = None
+    decision: tuple[Action, str] | None = None
+    recommended_action: Action | None = None
+
+
+class Reconciler:
+    """Passes over fleets."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        session: aiohttp.ClientSession,
+        signals: SharedSignals,
+        metrics: OperatorMetrics,
+        events: EventRecorder,
+        options: Options,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._session = session
+        self._signals = signals
+        self._metrics = metrics
+        self._events = events
+        self._options = options
+        self._clock = clock
+        self._memory: dict[Key, _Memory] = {}
+        self._monitors = False
+        self._monitors_asked_at = float("-inf")
+        self.written_at: dict[Key, float] = {}
+        """When the status of a fleet was last written, monotonic seconds: the watch must echo it."""
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass.
+
+        Returns:
+            Seconds until the next one, or None when the fleet is gone.
+
+        Raises:
+            ApiError: the API server did not do what it was asked; nothing is lost by trying again.
+        """
+        with self._metrics.reconcile_seconds.time():
+            raw = await self._api.get(FLEETS, *key)
+            if raw is None or "deletionTimestamp" in raw["metadata"]:
+                self._forget(key)
+                return None
+            uid = raw["metadata"]["uid"]
+            if key in self._memory and self._memory[key].uid != uid:  # deleted and made again under the same name
+                self._forget(key)
+            memory = self._memory.setdefault(key, _Memory(uid))
+            fleet, refusal = read_fleet(raw)
+            if fleet is None:
+                assert refusal is not None
+                return await self._refuse(key, raw, memory, refusal)
+            return await self._pass(key, raw, fleet, memory)
+
+    def _forget(self, key: Key) -> None:
+        """A fleet is gone: the garbage collector deletes what it owned, here its memory and its series go."""
+        if self._memory.pop(key, None):
+            log.info("%s/%s is deleted", *key)
+        self.written_at.pop(key, None)
+        self._metrics.forget(key)
+        self._events.forget(*key)
+
+    async def _refuse(self, key: Key, raw: Object, memory: _Memory, refusal: Verdict) -> float:
+        """Say why a stored spec cannot be worked with; everything else of its status stays as it is."""
+        now = self._clock()
+        before = _stored_status(raw)
+        answers = conditions.assess(Facts(spec=None, refusal=refusal))
+        after = status.with_conditions(
+            before.model_copy(update={"observedGeneration": raw["metadata"].get("generation", 0)}),
+            conditions.conditions(answers, before.conditions, raw["metadata"].get("generation", 0), now),
+        )
+        await self._write(key, raw, memory, after, now)
+        self._metrics.show(key, FleetView(conditions=answers, seen_at=now))
+        await self._announce(key, memory.uid, before, after, None, None, now)
+        return max(self._options.interval_seconds, REFUSED_AGAIN_SECONDS)
+
+    async def _pass(self, key: Key, raw: Object, fleet: InferenceFleet, memory: _Memory) -> float:
+        now = self._clock()
+        refusal = as_refusal(validate(fleet))
+        if memory.keys is None or apply_is_old(memory.applied, now):
+            memory.keys = await ensure_secret(self._api, fleet.namespace, fleet.name, fleet.uid)
+        listed, deployments = await asyncio.gather(
+            self._api.select(PODS, fleet.namespace, {LABEL_FLEET: fleet.name}),
+            self._api.select(DEPLOYMENTS, fleet.namespace, {LABEL_FLEET: fleet.name}),
+        )
+        if refusal is None:
+            refusal = await self._apply(fleet, deployments, memory, now)
+        snapshot = await self._observe(key, fleet, listed, memory, now)
+        chosen = turn.take_turn(fleet, snapshot, memory.history, refusal, now, self._options.interval_seconds)
+        memory.history = chosen.history
+        answers = conditions.assess(
+            Facts(fleet.spec, snapshot, refusal, replica_failure(deployments), chosen.transition, chosen.verdict)
+        )
+        after = self._status(fleet, snapshot, chosen, answers, now)
+        if chosen.transition is not None and fleet.status.transition is None:
+            memory.decided_at = time.monotonic()
+        await self._write(key, raw, memory, after, now)  # first the record, then the deed
+        await self._act(fleet, snapshot, chosen, memory)
+        self._measure(key, fleet, snapshot, chosen, after, answers, memory, now)
+        await self._announce(key, fleet.uid, fleet.status, after, fleet, chosen, now)
+        return chosen.again_seconds
+
+    # ------------------------------------------------------------ the parts of a pass
+
+    async def _apply(
+        self, fleet: InferenceFleet, deployments: Sequence[Object], memory: _Memory, now: float
+    ) -> Verdict | None:
+        """Bring the rendered manifests into the cluster; a refusal by the API server is a verdict, not an error."""
+        if memory.refused and now - memory.refused_at < REFUSED_AGAIN_SECONDS and memory.applied is None:
+            return memory.refused
+        manifests = render_fleet(
+            fleet,
+            operator_image=self._options.operator_image,
+            operator_image_pull_policy=self._options.operator_image_pull_policy,
+            monitors=await self._knows_monitors(now),
+            scrape_interval_seconds=self._options.scrape_interval_seconds,
+        )
+        present = [("Deployment", deployment["metadata"]["name"]) for deployment in deployments]
+        if not apply.is_due(memory.applied, manifests, present, now):
+            return None
+        try:
+            memory.applied = await apply.apply(
+                self._api, fleet.namespace, fleet.name, fleet.uid, manifests, memory.applied, now
+            )
+        except ApiError as error:
+            if error.status not in (400, 403, 409, 422, 500):
+                raise
+            memory.applied, memory.refused_at = None, now
+            memory.refused = Verdict(
+                "True", "ManifestsRefused",
+                f"the API server refuses a part of the fleet: {error}; correct `spec` or the operator's rights",
+            )  # fmt: skip
+            return memory.refused
+        memory.refused = None
+        return None
+
+    async def _knows_monitors(self, now: float) -> bool:
+        if now - self._monitors_asked_at >= MONITORS_AGAIN_SECONDS:
+            self._monitors_asked_at = now
+            self._monitors = await self._api.serves(POD_MONITORS)
+        return self._monitors
+
+    async def _observe(
+        self, key: Key, fleet: InferenceFleet, listed: Sequence[Object], memory: _Memory, now: float
+    ) -> Snapshot:
+        engines = [pod for pod in listed if pod["metadata"]["labels"].get(LABEL_COMPONENT) == COMPONENT_ENGINE]
+        routers = [pod for pod in listed if pod["metadata"]["labels"].get(LABEL_COMPONENT) == COMPONENT_ROUTER]
+        if fleet.spec.router.type is RouterType.EXTERNAL:
+            routers = []
+        token = memory.keys.control_token if memory.keys else None
+        states = asyncio.create_task(read_routers(self._session, routers))
+        ready = {pod_facts.name(pod) for pod in engines if pod_facts.is_ready(pod)}
+        if now - memory.probed_at >= PROBE_SECONDS or not ready <= set(memory.probes):
+            memory.probes = await probe_engines(self._session, engines, token)
+            memory.probed_at = now
+        return assemble(
+            fleet.spec,
+            engine_pods=engines,
+            probes=memory.probes,
+            routers=await states,
+            signals=self._signals.of(key, now),
+        )
+
+    def _status(
+        self,
+        fleet: InferenceFleet,
+        snapshot: Snapshot,
+        chosen: turn.Turn,
+        answers: dict[ConditionType, Verdict],
+        now: float,
+    ) -> FleetStatus:
+        before = fleet.status
+        after = status.observed(fleet, snapshot, chosen.transition, chosen.token_budget)
+        changed: dict[str, object] = {
+            "conditions": conditions.conditions(answers, before.conditions, fleet.generation, now)
+        }
+        if chosen.plan is not None:
+            changed["lastDecision"] = status.last_decision(before.lastDecision, chosen.plan, now)
+            if chosen.recommendation is not None or not isinstance(snapshot.signals, MetricsProblem):
+                changed["recommendation"] = status.recommendation(before.recommendation, chosen.recommendation, now)
+        if (step := chosen.step) is not None:
+            if step.outcome is Outcome.ROLLED_BACK:
+                changed["lastDecision"] = LastDecision(
+                    action=Action.ROLL_BACK,
+                    reason=step.verdict.reason,
+                    message=conditions.shortened(step.verdict.message),
+                    time=to_rfc3339(now),
+                )
+            if step.rolled_back_transitions is not None:
+                changed["rolledBackTransitions"] = step.rolled_back_transitions
+            if step.cooldown_until is not None:
+                changed["cooldownUntilTime"] = to_rfc3339(step.cooldown_until)
+        return after.model_copy(update=changed)
+
+    async def _write(self, key: Key, raw: Object, memory: _Memory, after: FleetStatus, now: float) -> None:
+        wanted = status.as_object(after)
+        since = None if memory.written_at is None else now - memory.written_at
+        if not status.must_write(raw.get("status") or {}, wanted, since):
+            return
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": key[1], "namespace": key[0]}}
+        await self._api.apply(FLEETS, key[0], key[1], {**body, "status": wanted}, subresource="status")
+        memory.written_at = now
+        self.written_at[key] = time.monotonic()
+
+    async def _act(self, fleet: InferenceFleet, snapshot: Snapshot, chosen: turn.Turn, memory: _Memory) -> None:
+        """Carry out what the turn asks of engines; what fails shows in the next snapshot and is asked again."""
+        problems = await set_roles(self._api, fleet.namespace, chosen.roles) if chosen.roles else {}
+        if memory.keys is not None:
+            problems |= await self._order(fleet, snapshot, chosen, memory, memory.keys)
+        for pod, problem in problems.items():
+            log.warning("%s/%s: engine %s did not take an order: %s", fleet.namespace, fleet.name, pod, problem)
+
+    async def _order(
+        self, fleet: InferenceFleet, snapshot: Snapshot, chosen: turn.Turn, memory: _Memory, keys: Keys
+    ) -> dict[str, str]:
+        """Set limits, and tell the objectives to engines that do not know them yet."""
+        control = EngineControl(self._session, keys.control_token)
+        known = {e.pod: Engine(e.pod, e.address) for e in snapshot.serving if e.address}
+        limits = {known[pod]: tokens for pod, tokens in chosen.limits.items() if pod in known}
+        problems: dict[str, str] = {}
+        if limits:
+            problems = await control.set_limits(limits)
+            memory.probed_at = 0.0  # the next pass must see what came of it
+        wanted = {e.pod: (e.restarts, fleet.spec.objectives) for e in snapshot.serving if e.pod in known}
+        untold = [known[pod] for pod, objectives in wanted.items() if memory.objectives.get(pod) != objectives]
+        if untold:
+            failed = await control.set_objectives(untold, fleet.spec.objectives)
+            memory.objectives = {p: o for p, o in memory.objectives.items() if p in wanted}
+            memory.objectives |= {e.pod: wanted[e.pod] for e in untold if e.pod not in failed}
+            problems |= failed
+        return problems
+
+    def _measure(
+        self,
+        key: Key,
+        fleet: InferenceFleet,
+        snapshot: Snapshot,
+        chosen: turn.Turn,
+        after: FleetStatus,
+        answers: dict[ConditionType, Verdict],
+        memory: _Memory,
+        now: float,
+    ) -> None:
+        """Metrics and log lines of a pass."""
+        name = "/".join(key)
+        if (plan := chosen.plan) is not None:
+            if turn.acts(chosen) or memory.decision != (plan.action, plan.reason):
+                self._metrics.decided(key, plan.action, plan.reason)
+                log.info("%s: %s (%s): %s", name, plan.action, plan.reason, plan.message)
+            memory.decision = (plan.action, plan.reason)
+            if chosen.recommendation is not None:
+                memory.recommended_action = chosen.recommendation.action
+        transition = fleet.status.transition
+        if chosen.step is not None and transition is not None:
+            if chosen.step.routed and memory.decided_at is not None:
+                seconds = time.monotonic() - memory.decided_at
+                self._metrics.routed(key, transition.action, seconds)
+                log.info("%s: every router shows the roles %.2f s after the decision", name, seconds)
+                memory.decided_at = None
+            if chosen.step.outcome is not None:
+                seconds = now - from_rfc3339(transition.startTime)
+                self._metrics.transition_over(key, transition.action, chosen.step.outcome, seconds)
+                memory.decided_at = None
+            if chosen.step.outcome is not None or chosen.step.transition != transition:
+                verdict = chosen.step.verdict
+                log.info("%s: %s of %s: %s", name, verdict.reason, transition.action, verdict.message)
+        signals = snapshot.signals
+        self._metrics.show(
+            key,
+            FleetView(
+                roles={engine.pod: engine.role for engine in snapshot.engines if not engine.terminating},
+                topology=after.topology,
+                recommendation=after.recommendation,
+                recommended_action=memory.recommended_action,
+                sampled_at=signals.sampled_at if isinstance(signals, Signals) else None,
+                seen_at=now,
+                conditions=answers,
+            ),
+        )
+
+    async def _announce(
+        self,
+        key: Key,
+        uid: str,
+        before: FleetStatus,
+        after: FleetStatus,
+        fleet: InferenceFleet | None,
+        chosen: turn.Turn | None,
+        now: float,
+    ) -> None:
+        policy = fleet.spec.topology.policy if fleet else None
+        for told in announcements(policy, before, after, chosen):
+            await self._events.record(
+                *key, uid, type_=told.type, action=told.action, reason=told.reason, message=told.message, now=now
+            )
+
+
+# ---------------------------------------------------------------- reading what is stored
+
+
+def read_fleet(raw: Object) -> tuple[InferenceFleet | None, Verdict | None]:
+    """A stored fleet, or why it cannot be understood. A status of another version is dropped: it is seen anew."""
+    try:
+        return InferenceFleet.from_object(raw), None
+    except ValidationError:
+        pass
+    try:
+        return InferenceFleet.from_object({**raw, "status": {}}), None
+    except (ValidationError, KeyError) as error:
+        return None, invalid_spec(error)
+
+
+def _stored_status(raw: Object) -> FleetStatus:
+    try:
+        return FleetStatus.model_validate(raw.get("status") or {})
+    except ValidationError:
+        return FleetStatus()
+
+
+def invalid_spec(error: ValidationError | KeyError) -> Verdict:
+    """The fields of a stored spec that this version does not understand."""
+    if isinstance(error, KeyError):
+        return Verdict("True", "InvalidSpec", f"the stored object lacks {error}")
+    fields = "; ".join(f"`{'.'.join(('spec', *map(str, e['loc'])))}`: {e['msg']}" for e in error.errors()[:5])
+    return Verdict(
+        "True", "InvalidSpec", f"{fields}; correct the spec, or upgrade the operator if it is older than its CRD"
+    )
+
+
+def as_refusal(verdict: Verdict | None) -> Verdict | None:
+    """What `validate` has against a spec, as the answer of Degraded."""
+    return None if verdict is None else Verdict("True", verdict.reason, verdict.message)
+
+
+def replica_failure(deployments: Sequence[Object]) -> str | None:
+    """Why a Deployment of the fleet cannot create pods."""
+    for deployment in deployments:
+        for condition in (deployment.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+                return str(condition.get("message") or condition.get("reason") or "")
+    return None
+
+
+def apply_is_old(applied: apply.Applied | None, now: float) -> bool:
+    """Whether it is time to look at what is seldom looked at."""
+    return applied is None or now - applied.at >= apply.REAPPLY_SECONDS
