@@ -67,8 +67,8 @@ def changes(engines: Sequence[EngineState], wanted: Counts) -> list[tuple[Engine
     """Every change that leads from today's roles to the wanted counts, in the order to make them.
 
     Roles that lack engines take turns, prefill first; each takes the least busy engine of a role that has too many
-    (an engine that does not say how busy it is counts as busy), so that as little work as possible is left behind
-    on an engine that no longer fits it.
+    (one that is not ready has no work, one that does not tell counts as busy), so that as little work as possible is
+    left behind on an engine that no longer fits it.
     """
     have = counts(e.role for e in engines)
     spare = {role: have[role] - wanted[role] for role in Role}
@@ -94,14 +94,16 @@ def changes(engines: Sequence[EngineState], wanted: Counts) -> list[tuple[Engine
 
 
 def _busyness(engine: EngineState) -> tuple[float, str]:
-    running = engine.running_requests
+    running = engine.running_requests if engine.ready else 0
     return (float("inf") if running is None else running, engine.pod)
 
 
 def next_batch(engines: Sequence[EngineState], wanted: Counts, at_once: int) -> dict[str, Role]:
     """The roles to write now: at most `at_once` of them, safe in any order; empty when nothing is left to do.
 
-    When nothing safe exists (the table does not serve today either), the one change that helps most is made.
+    Only ready engines count as serving; the others may be given any role, since one that becomes ready meanwhile only
+    adds to a table. A table that serves is never given up: then nothing safe means nothing at all, until an engine
+    becomes ready. A table that does not serve has nothing to lose: one change is made all the same.
     """
     todo = changes(engines, wanted)
     if not todo:
@@ -110,13 +112,14 @@ def next_batch(engines: Sequence[EngineState], wanted: Counts, at_once: int) -> 
     for engine, role in todo:
         if len(batch) >= at_once:
             break
-        alone = [e.role for e in engines if e.pod not in batch and e.pod != engine.pod]
-        if serves(alone):
+        if serves(e.role for e in engines if e.ready and e.pod not in batch and e.pod != engine.pod):
             batch[engine.pod] = role
     if batch:
         return batch
     for engine, role in todo:
-        if serves([role if e.pod == engine.pod else e.role for e in engines]):
+        if serves(role if e.pod == engine.pod else e.role for e in engines if e.ready):
             return {engine.pod: role}
+    if serves(e.role for e in engines if e.ready):
+        return {}
     engine, role = todo[0]
     return {engine.pod: role}

@@ -134,6 +134,11 @@ class Snapshot:
     """One-way speed between engines, from the accelerator or `spec.hardware.peaks`."""
 
     @property
+    def live(self) -> tuple[EngineState, ...]:
+        """Engines that are not on their way out, ready or not."""
+        return tuple(e for e in self.engines if not e.terminating)
+
+    @property
     def serving(self) -> tuple[EngineState, ...]:
         """Engines that take requests."""
         return tuple(e for e in self.engines if e.ready and not e.terminating)
@@ -141,7 +146,7 @@ class Snapshot:
     @property
     def topology(self) -> TopologyStatus:
         """How the live engines are divided, by their labels."""
-        live = [e for e in self.engines if not e.terminating]
+        live = self.live
         count = {role: sum(e.role is role for e in live) for role in Role}
         budgets = [e.limit_tokens for e in live if e.role is Role.MIXED and e.limit_tokens]
         split = count[Role.PREFILL] + count[Role.DECODE] > 0

@@ -1,0 +1,47 @@
+"""Questions that a transition asks of a snapshot: do routers follow, does KV move, do requests arrive."""
+
+from __future__ import annotations
+
+from ridgeline.api.fleet import FleetSpec, Role, RouterType
+from ridgeline.decide.snapshot import Snapshot
+
+
+def routers_lagging(snapshot: Snapshot, spec: FleetSpec) -> str | None:
+    """What is missing until every router shows the labels of all ready engines; None when nothing is.
+
+    An external router tells nothing: it is taken to follow the labels.
+    """
+    if spec.router.type is RouterType.EXTERNAL:
+        return None
+    ready = [r for r in snapshot.routers if r.ready]
+    if not ready:
+        return "no router is ready"
+    labels = {e.pod: e.role for e in snapshot.live}
+    serving = {e.pod for e in snapshot.serving}
+    for router in ready:
+        if router.workers is None:
+            return f"the registrar of router {router.pod} does not answer"
+        for pod in sorted(serving):
+            seen = router.workers.get(pod)
+            if seen is not labels[pod]:
+                has = "not at all" if seen is None else f"as {seen}"
+                return f"router {router.pod} shows engine {pod} {has}, its label says {labels[pod]}"
+    return None
+
+
+def kv_bytes(snapshot: Snapshot) -> int:
+    """Bytes of KV cache that the live engines have received since they started.
+
+    An engine without the counter has received nothing: vLLM makes it at the first transfer.
+    """
+    return int(sum(max(0.0, e.kv_bytes_received or 0.0) for e in snapshot.live))
+
+
+def kv_failures(snapshot: Snapshot) -> int:
+    """KV transfers that have failed on the live engines since they started."""
+    return int(sum(max(0.0, e.kv_failures or 0.0) for e in snapshot.live))
+
+
+def prefills(snapshot: Snapshot) -> int:
+    """Requests whose prefill the engines that are prefill engines now have finished since they started."""
+    return int(sum(max(0.0, e.prompt_requests or 0.0) for e in snapshot.live if e.role is Role.PREFILL))
