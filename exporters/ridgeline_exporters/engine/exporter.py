@@ -1,0 +1,282 @@
+"""The exporter of one engine: what happens around each call of the scheduler, and what the HTTP threads may ask.
+
+The hooks run on the engine's busy loop. Accounting and control are guarded apart: a fault in the accounting makes the
+numbers untrustworthy (`exporter_up` 0) and ends it, but limits that the operator posts still reach the scheduler.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from ridgeline_exporters.engine.accounting import Accounting, Window
+from ridgeline_exporters.engine.control import Control, objectives_as_dict
+from ridgeline_exporters.engine.description import Description
+from ridgeline_exporters.engine.metrics import EngineCollector, Sample, Totals
+from ridgeline_exporters.engine.requests import ARRIVAL_FIELD, RequestState, admit
+from ridgeline_exporters.engine.server import Unavailable
+from ridgeline_exporters.engine.steps import read_step
+
+logger = logging.getLogger("vllm.plugins.ridgeline")
+
+_WAITING_FOR_KV = "WAITING_FOR_REMOTE_KVS"
+
+
+class Exporter:
+    """Accounts for one scheduler's steps.
+
+    Args:
+        scheduler: the scheduler to watch.
+        description: what it serves.
+        control: the limits and objectives in force.
+        monotonic: clock for durations, seconds.
+        wall: clock for arrival times, Unix seconds.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        description: Description,
+        control: Control,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._scheduler = scheduler
+        self._description = description
+        self._control = control
+        self._monotonic = monotonic
+        self._wall = wall
+        self.totals = Totals()
+        self._accounting = Accounting(self.totals, description.shape, description.roof)
+        self._window = Window(self.totals, monotonic())
+        self._states: dict[str, RequestState] = {}
+        self._in_flight: deque[float] = deque()
+        """When each step that was scheduled and is not complete was started."""
+        self._last_completion: float | None = None
+        """Completion of the last step, while the engine has been busy since then; None after an idle time."""
+        self._prefilling = 0
+        self._transferring = 0
+        self.up = True
+        self.controllable = True
+        self.registry = CollectorRegistry()
+        self.registry.register(EngineCollector(self))
+
+    # On the busy loop.
+
+    def before_schedule(self) -> None:
+        """Put posted limits in force: the only moment at which that is safe."""
+        if not self.controllable:
+            return
+        try:
+            self._control.apply(self._scheduler)
+        except Exception:
+            self.controllable = False
+            self._disable("could not set a limit")
+
+    def after_schedule(self, output: Any, started: float) -> None:
+        """Note a step that has been scheduled.
+
+        Args:
+            output: the `SchedulerOutput`.
+            started: monotonic time at which scheduling began.
+        """
+        if self.up:
+            self._guard(self._note_scheduled, output, started)
+
+    def after_update(self, output: Any, results: Any, completed: float) -> None:
+        """Account for a completed step.
+
+        Args:
+            output: the `SchedulerOutput` of the step.
+            results: what the scheduler made of it, client index → `EngineCoreOutputs`.
+            completed: monotonic time at which the model's output was there.
+        """
+        if self.up:
+            self._guard(self._account, output, results, completed)
+
+    def after_finish(self, requests: Iterable[Any]) -> None:
+        """Judge requests that were ended from outside: aborted by the client, or failed."""
+        if self.up:
+            self._guard(self._judge_cut, requests)
+
+    def _guard(self, work: Callable[..., None], *arguments: Any) -> None:
+        begun = time.perf_counter()
+        try:
+            work(*arguments)
+        except Exception:
+            self._disable("failed")
+        self.totals.exporter_seconds += time.perf_counter() - begun
+
+    def _disable(self, what: str) -> None:
+        """Stop for good. The engine goes on as if there were no exporter."""
+        self.totals.errors += 1
+        if self.up:
+            self.up = False
+            logger.exception("The Ridgeline exporter %s and is off; the engine is not affected.", what)
+
+    def _note_scheduled(self, output: Any, started: float) -> None:
+        for new in output.scheduled_new_reqs:
+            if new.req_id not in self._states:
+                request = self._scheduler.requests.get(new.req_id)
+                state = self._states[new.req_id] = admit(request, new.prompt_len, new.num_computed_tokens)
+                self.totals.external_prompt_tokens += state.external_tokens
+        if output.total_num_scheduled_tokens:
+            self._in_flight.append(started)
+        elif not self._in_flight:
+            self._last_completion = None  # waits for KV, is paused, or keeps KV for a reader: not busy
+
+    def _account(self, output: Any, results: Any, completed: float) -> None:
+        if output.total_num_scheduled_tokens:
+            started = self._in_flight.popleft()
+            since = started if self._last_completion is None else self._last_completion
+            self._window.mark(completed)
+            record = read_step(output, self._states)
+            self._accounting.add(record, max(0.0, completed - since))
+            self._prefilling = record.prefill.sequences
+            running = bool(self._in_flight) or bool(self._scheduler.running)
+            self._last_completion = completed if running else None
+        self._note_tokens(results, completed)
+        blocked = self._scheduler.deferred_waiting
+        self._transferring = sum(request.status.name == _WAITING_FOR_KV for request in blocked) if blocked else 0
+        for request_id in output.finished_req_ids:
+            self._states.pop(request_id, None)
+
+    def _note_tokens(self, results: Any, completed: float) -> None:
+        """Clock the tokens of each request. Tokens of one step arrive together: they are one gap."""
+        objective = self._control.objectives.inter_token_seconds
+        promise = float("inf") if objective is None else objective
+        states = self._states
+        common, times = 0.0, 0  # nearly all gaps of a step are equal, and are counted at once
+        for outputs in results.values():
+            for output in outputs.outputs:
+                state = states.get(output.request_id)
+                if state is None:
+                    continue
+                if output.new_token_ids:
+                    state.output_tokens += len(output.new_token_ids)
+                    last = state.last_token
+                    state.last_token = completed
+                    if last is None:
+                        self._first_token(state)
+                    else:
+                        gap = completed - last
+                        state.gaps += 1
+                        if gap > promise:
+                            state.late_gaps += 1
+                        if gap == common:
+                            times += 1
+                        else:
+                            if times:
+                                self.totals.gaps.observe(common, times)
+                            common, times = gap, 1
+                if output.finish_reason is not None:
+                    self._finished(state, output)
+        if times:
+            self.totals.gaps.observe(common, times)
+
+    def _first_token(self, state: RequestState) -> None:
+        if state.arrival is None:
+            return
+        state.time_to_first_token = max(0.0, self._wall() - state.arrival)
+        if not state.handed_off:
+            self.totals.first_tokens.observe(state.time_to_first_token)
+
+    def _finished(self, state: RequestState, output: Any) -> None:
+        if state.handed_off:
+            if output.kv_transfer_params is not None and state.arrival is not None:
+                # The decode engine's clock starts here. Connectors read the fields they know and leave the rest.
+                output.kv_transfer_params[ARRIVAL_FIELD] = state.arrival
+            return
+        if not state.output_tokens or output.finish_reason.name in ("ABORT", "ERROR"):
+            return
+        totals = self.totals
+        totals.requests[state.outcome(self._control.objectives)] += 1
+        totals.prompt_tokens.observe(state.prompt_tokens)
+        totals.output_tokens.observe(state.output_tokens)
+
+    def _judge_cut(self, requests: Iterable[Any]) -> None:
+        now = self._wall()
+        for request in requests:
+            state = self._states.get(request.request_id)
+            if state is None:  # it was never scheduled
+                state = admit(request, request.num_prompt_tokens, 0)
+            if state.handed_off:
+                continue
+            outcome = state.outcome_when_cut(self._control.objectives, now)
+            if outcome is not None:
+                self.totals.requests[outcome] += 1
+
+    # On HTTP threads. Only lengths are read from the scheduler: they cannot change half way.
+
+    def _counts(self) -> dict[str, int]:
+        scheduler = self._scheduler
+        running = len(scheduler.running)
+        holding = len(scheduler.kv_holding_waiting)
+        waiting = len(scheduler.waiting) + holding
+        transferring = min(self._transferring, holding)
+        prefilling = min(self._prefilling, running)
+        return {
+            "running": running,
+            "waiting": waiting - transferring,
+            "transferring": transferring,
+            "prefilling": prefilling,
+            "decoding": running - prefilling,
+            "pinned_remote_reads": max(0, len(scheduler.requests) - running - waiting),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What `GET /v1/state` answers. `limits` are those that govern the next step."""
+        counts = self._counts()
+        return {
+            **{name: counts[name] for name in ("running", "waiting", "transferring", "pinned_remote_reads")},
+            "limits": self._control.wanted.as_dict(),
+            "in_force": self._control.in_force.as_dict(),
+            "maximum": {"max_num_scheduled_tokens": self._control.maximum.max_num_scheduled_tokens},
+            "objectives": objectives_as_dict(self._control.objectives),
+            "prefills_finished": self.totals.prefills_finished,
+            "external_prompt_tokens": self.totals.external_prompt_tokens,
+            "exporter_up": self.up,
+        }
+
+    def put_limits(self, body: Any) -> dict[str, Any]:
+        """Accept limits; they govern the next step."""
+        if not self.controllable:
+            raise Unavailable("the exporter is off and no longer sets limits")
+        return {"accepted": self._control.post_limits(body).as_dict()}
+
+    def put_objectives(self, body: Any) -> dict[str, Any]:
+        """Accept objectives; requests that end from now on are judged by them."""
+        return {"accepted": objectives_as_dict(self._control.post_objectives(body))}
+
+    def gauges(self) -> Mapping[str, Iterable[Sample]]:
+        """Every gauge, with nothing for what is unknown."""
+
+        def one(value: float | None) -> list[Sample]:
+            return [] if value is None else [((), float(value))]
+
+        description, counts = self._description, self._counts()
+        shape, roof = description.shape, description.roof
+        return {
+            **self._window.gauges(self._monotonic(), roof),
+            "requests": [
+                ((name,), float(counts[name])) for name in ("waiting", "prefilling", "decoding", "transferring")
+            ],
+            "info": [(description.labels(), 1.0)],
+            "peak_flops": one(roof.flops_per_second if roof else None),
+            "peak_memory_bytes_per_second": one(roof.memory_bytes_per_second if roof else None),
+            "ridge_flops_per_byte": one(roof.ridge if roof else None),
+            "weight_bytes": one(shape.weight_bytes if shape else None),
+            "kv_bytes_per_token": one(shape.kv_bytes_per_token if shape else None),
+            "kv_capacity_tokens": one(description.kv_capacity_tokens),
+            "flops_per_token": one(shape.linear_flops_per_token if shape else None),
+            "limit_tokens": one(self._control.wanted.max_num_scheduled_tokens),
+            "maximum_tokens": one(self._control.maximum.max_num_scheduled_tokens),
+            "decode_baseline_samples": one(self._accounting.baseline_samples),
+            "step_model_seconds": [((term,), value) for term, value in self._accounting.model_terms().items()],
+            "exporter_up": one(float(self.up)),
+        }

@@ -1,0 +1,262 @@
+"""What the exporter publishes: the families, the plain numbers behind them, and the collector that reads them.
+
+The busy loop only adds to plain numbers; nothing is locked or formatted there. A scrape copies them on its own thread.
+A copy can fall between two additions of one step; the next scrape has both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+PREFIX = "ridgeline_engine_"
+PHASES = ("prefill", "decode")
+BYTE_KINDS = ("weights", "kv_read", "kv_write", "activations")
+STEP_KINDS = ("prefill", "decode", "mixed")
+OUTCOMES = ("met", "first_token_late", "gaps_late")
+STATES = ("waiting", "prefilling", "decoding", "transferring")
+
+FINE_SECONDS = (
+    0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.06, 0.08,
+    0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+FIRST_TOKEN_SECONDS = (
+    0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8,
+    1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0,
+)  # fmt: skip
+# Each bound is about the square root of two times the last, so a length is known to 20 %.
+PROMPT_TOKENS = (
+    16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192,
+    12288, 16384, 24576, 32768, 49152, 65536, 98304, 131072, 262144, 524288, 1048576,
+)  # fmt: skip
+OUTPUT_TOKENS = (
+    1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
+    6144, 8192, 12288, 16384, 24576, 32768, 65536, 131072,
+)  # fmt: skip
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric family, named without the prefix and, for counters, with `_total`."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family("tokens_total", "counter", "Tokens computed here (not cached, not transferred).", ("phase",)),
+    Family("flops_total", "counter", "Floating point operations, causal attention counted exactly.", ("phase",)),
+    Family(
+        "memory_bytes_total",
+        "counter",
+        "Bytes moved to and from memory; a mixed step's weights are shared by token share.",
+        ("phase", "kind"),
+    ),
+    Family(
+        "busy_seconds_total", "counter", "Step time; a mixed step is split by the modelled time of each.", ("phase",)
+    ),
+    Family(
+        "decode_stall_seconds_total",
+        "counter",
+        "Time that prefill in the same step added to decode steps, beyond the learned decode-only step.",
+    ),
+    Family("decode_stall_sequence_seconds_total", "counter", "The same, times the sequences that waited."),
+    Family("decode_seconds_total", "counter", "Duration of all steps that hold at least one decode."),
+    Family("requests_total", "counter", "Requests finished for the client, by the objectives they met.", ("outcome",)),
+    Family("prefills_finished_total", "counter", "Requests whose prompt was completed here."),
+    Family("external_prompt_tokens_total", "counter", "Prompt tokens that came by transfer."),
+    Family("exporter_errors_total", "counter", "Exceptions inside the exporter; the first disables it."),
+    Family("exporter_seconds_total", "counter", "Time the exporter took from the engine's busy loop."),
+    Family("step_seconds", "histogram", "Interval between completions of steps, idle time left out.", ("kind",)),
+    Family("decode_stall_seconds", "histogram", "Stall of each step that holds prefill and decodes."),
+    Family("decode_gap_seconds", "histogram", "Gap between two tokens of one request."),
+    Family(
+        "time_to_first_token_seconds",
+        "histogram",
+        "From the arrival at the first engine to the first token for the client.",
+    ),
+    Family("request_prompt_tokens", "histogram", "Prompt length of requests finished for the client."),
+    Family("request_output_tokens", "histogram", "Output length of requests finished for the client."),
+    Family(
+        "arithmetic_intensity_flops_per_byte",
+        "gauge",
+        "FLOPs per byte over the last 10 s; absent when the phase did not run.",
+        ("phase",),
+    ),
+    Family(
+        "memory_bandwidth_utilization_ratio", "gauge", "Bytes per second by the peak, over the last 10 s.", ("phase",)
+    ),
+    Family("compute_utilization_ratio", "gauge", "FLOP/s by the peak, over the last 10 s.", ("phase",)),
+    Family("requests", "gauge", "Requests that the engine holds now.", ("state",)),
+    Family(
+        "info",
+        "gauge",
+        "What the numbers were computed from.",
+        ("model", "accelerator", "vllm_version", "dtype", "kv_dtype", "coverage"),
+    ),
+    Family("peak_flops", "gauge", "Peak FLOP/s of all GPUs of this engine."),
+    Family("peak_memory_bytes_per_second", "gauge", "Peak memory bandwidth of all GPUs of this engine."),
+    Family("ridge_flops_per_byte", "gauge", "Intensity at which memory and compute take equally long."),
+    Family("weight_bytes", "gauge", "Bytes of weights that a step reads, over all GPUs of this engine."),
+    Family("kv_bytes_per_token", "gauge", "Bytes of KV cache per token, over all GPUs of this engine."),
+    Family("kv_capacity_tokens", "gauge", "Tokens that the KV cache can hold."),
+    Family("flops_per_token", "gauge", "Linear FLOPs of one token, attention scores and output head left out."),
+    Family("limit_tokens", "gauge", "Token budget of a step in force (max_num_scheduled_tokens)."),
+    Family("maximum_tokens", "gauge", "Token budget at start; the limit is never above it."),
+    Family("decode_baseline_samples", "gauge", "Decode-only steps that the stall's baseline was learned from."),
+    Family(
+        "step_model_seconds",
+        "gauge",
+        "Linear model of a step, learned online; a term is absent until it is known.",
+        ("term",),
+    ),
+    Family("exporter_up", "gauge", "1 while the exporter works, 0 after it disabled itself."),
+)
+
+
+class Histogram:
+    """Counts per bucket, not cumulative, and their sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count `value`, as often as it occurred."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
+
+    def cumulative(self) -> tuple[list[tuple[str, float]], float]:
+        """(upper bound, count up to it) pairs and the sum, as the exposition wants them."""
+        counts, total = self.counts[:], self.total
+        buckets: list[tuple[str, float]] = []
+        running = 0
+        for bound, count in zip((*self.bounds, float("inf")), counts, strict=True):
+            running += count
+            buckets.append(("+Inf" if bound == float("inf") else repr(float(bound)), float(running)))
+        return buckets, total
+
+
+class Totals:
+    """Everything that only grows. Written by the busy loop alone."""
+
+    def __init__(self) -> None:
+        self.tokens = dict.fromkeys(PHASES, 0)
+        self.flops = dict.fromkeys(PHASES, 0.0)
+        self.bytes = {phase: dict.fromkeys(BYTE_KINDS, 0.0) for phase in PHASES}
+        self.busy_seconds = dict.fromkeys(PHASES, 0.0)
+        self.stall_seconds = 0.0
+        self.stall_sequence_seconds = 0.0
+        self.decode_seconds = 0.0
+        self.requests = dict.fromkeys(OUTCOMES, 0)
+        self.prefills_finished = 0
+        self.external_prompt_tokens = 0
+        self.errors = 0
+        self.exporter_seconds = 0.0
+        self.steps = {kind: Histogram(FINE_SECONDS) for kind in STEP_KINDS}
+        self.stalls = Histogram(FINE_SECONDS)
+        self.gaps = Histogram(FINE_SECONDS)
+        self.first_tokens = Histogram(FIRST_TOKEN_SECONDS)
+        self.prompt_tokens = Histogram(PROMPT_TOKENS)
+        self.output_tokens = Histogram(OUTPUT_TOKENS)
+
+    def memory_bytes(self, phase: str) -> float:
+        """Bytes of a phase, all kinds."""
+        return sum(self.bytes[phase].values())
+
+
+Sample = tuple[tuple[str, ...], float]
+
+
+class Source(Protocol):
+    """What the collector reads."""
+
+    @property
+    def totals(self) -> Totals:
+        """Everything that only grows."""
+
+    def gauges(self) -> Mapping[str, Iterable[Sample]]:
+        """Gauge name → (label values, value), with nothing for what is unknown."""
+
+
+class EngineCollector(Collector):
+    """Publishes one engine's numbers."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: spares a collection at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family, counters and histograms with every label combination from the start."""
+        counters = _counters(self._source.totals)
+        histograms = _histograms(self._source.totals)
+        gauges = self._source.gauges()
+        for family in FAMILIES:
+            name, labels = PREFIX + family.name, family.labels
+            if family.kind == "counter":
+                counter = CounterMetricFamily(name, family.help, labels=labels)
+                for values, number in counters[family.name]:
+                    counter.add_metric(values, number)
+                yield counter
+            elif family.kind == "histogram":
+                histogram = HistogramMetricFamily(name, family.help, labels=labels)
+                for values, counts in histograms[family.name]:
+                    buckets, total = counts.cumulative()
+                    histogram.add_metric(values, buckets, total)
+                yield histogram
+            else:
+                gauge = GaugeMetricFamily(name, family.help, labels=labels)
+                for values, number in gauges.get(family.name, ()):
+                    gauge.add_metric(values, number)
+                yield gauge
+
+
+def _counters(totals: Totals) -> Mapping[str, list[Sample]]:
+    def by(values: Mapping[str, float]) -> list[Sample]:
+        return [((label,), float(value)) for label, value in values.items()]
+
+    def one(value: float) -> list[Sample]:
+        return [((), float(value))]
+
+    return {
+        "tokens_total": by(totals.tokens),
+        "flops_total": by(totals.flops),
+        "memory_bytes_total": [
+            ((phase, kind), value) for phase, kinds in totals.bytes.items() for kind, value in kinds.items()
+        ],
+        "busy_seconds_total": by(totals.busy_seconds),
+        "decode_stall_seconds_total": one(totals.stall_seconds),
+        "decode_stall_sequence_seconds_total": one(totals.stall_sequence_seconds),
+        "decode_seconds_total": one(totals.decode_seconds),
+        "requests_total": by(totals.requests),
+        "prefills_finished_total": one(totals.prefills_finished),
+        "external_prompt_tokens_total": one(totals.external_prompt_tokens),
+        "exporter_errors_total": one(totals.errors),
+        "exporter_seconds_total": one(totals.exporter_seconds),
+    }
+
+
+def _histograms(totals: Totals) -> Mapping[str, list[tuple[tuple[str, ...], Histogram]]]:
+    return {
+        "step_seconds": [((kind,), histogram) for kind, histogram in totals.steps.items()],
+        "decode_stall_seconds": [((), totals.stalls)],
+        "decode_gap_seconds": [((), totals.gaps)],
+        "time_to_first_token_seconds": [((), totals.first_tokens)],
+        "request_prompt_tokens": [((), totals.prompt_tokens)],
+        "request_output_tokens": [((), totals.output_tokens)],
+    }

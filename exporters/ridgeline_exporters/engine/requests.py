@@ -1,0 +1,164 @@
+"""What the exporter remembers of each request: where its prompt ends and when its tokens came.
+
+A state lives from the step that first schedules the request until the engine says that the request is gone. With
+asynchronous scheduling a step for a finished request can still be in flight, so finishing alone does not end it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ARRIVAL_FIELD = "ridgeline_arrival_time"
+"""Field of `kv_transfer_params` that carries the time at which the first engine got the request, Unix seconds."""
+
+OLDEST_CARRIED_ARRIVAL_SECONDS = 3600.0
+"""A carried arrival older than this is not believed: the request would have timed out long before."""
+
+LATE_GAP_SHARE = 0.05
+"""A request's gaps are late when more than this share of them is above the objective."""
+
+
+class Outcome(enum.StrEnum):
+    """How a request did against the objectives."""
+
+    MET = "met"
+    FIRST_TOKEN_LATE = "first_token_late"  # noqa: S105  not a password
+    GAPS_LATE = "gaps_late"
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """What the fleet promises, in seconds. None means that nothing is promised, so nothing can be late."""
+
+    time_to_first_token_seconds: float | None = None
+    inter_token_seconds: float | None = None
+
+
+class RequestState:
+    """One request as the exporter knows it. A plain slotted object: it is touched on every step."""
+
+    __slots__ = (
+        "arrival",
+        "boundary",
+        "computed",
+        "external_tokens",
+        "gaps",
+        "handed_off",
+        "last_token",
+        "late_gaps",
+        "output_tokens",
+        "prefill_counted",
+        "prompt_tokens",
+        "samples_from",
+        "time_to_first_token",
+    )
+
+    def __init__(
+        self,
+        prompt_tokens: int,
+        arrival: float | None = None,
+        handed_off: bool = False,
+        boundary: int | None = None,
+        external_tokens: int = 0,
+    ) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.arrival = arrival
+        """When the first engine got the request, Unix seconds; None when the engine did not say."""
+        self.handed_off = handed_off
+        """Whether another engine will decode it: then this engine does not finish it for the client."""
+        self.boundary = prompt_tokens if boundary is None else boundary
+        """Positions below are prefill, the others decode."""
+        self.samples_from = prompt_tokens
+        """A chunk that ends here or later yields a token."""
+        self.external_tokens = external_tokens
+        """Prompt tokens that came by transfer."""
+        self.computed = 0
+        """End of the last chunk that this engine computed; 0 before the first."""
+        self.prefill_counted = False
+        self.last_token: float | None = None
+        """Completion time of the step that gave the last token, on the monotonic clock."""
+        self.output_tokens = 0
+        self.gaps = 0
+        self.late_gaps = 0
+        self.time_to_first_token: float | None = None
+
+    def go_back(self) -> None:
+        """Note that the request was preempted and starts again: what was computed before is prefill this time."""
+        if self.computed >= self.prompt_tokens:
+            # The last token was sampled and not yet computed, so only computing it gives a new one.
+            self.samples_from = self.computed + 1
+            self.boundary = self.computed
+        else:
+            self.samples_from = self.boundary = self.prompt_tokens
+
+    def outcome(self, objectives: Objectives) -> Outcome:
+        """Judge the request. A late first token outweighs late gaps: it came first and is felt most."""
+        promise = objectives.time_to_first_token_seconds
+        if promise is not None and self.time_to_first_token is not None and self.time_to_first_token > promise:
+            return Outcome.FIRST_TOKEN_LATE
+        if self.late_gaps > LATE_GAP_SHARE * self.gaps:
+            return Outcome.GAPS_LATE
+        return Outcome.MET
+
+    def outcome_when_cut(self, objectives: Objectives, now: float) -> Outcome | None:
+        """Judge a request that was cut short (client gone, error): only what was already late counts.
+
+        Without this, clients that give up on an overloaded fleet would make it look as if nothing was late.
+
+        Args:
+            objectives: what was promised.
+            now: Unix seconds.
+        """
+        promise = objectives.time_to_first_token_seconds
+        if self.time_to_first_token is None:
+            waited = None if self.arrival is None else now - self.arrival
+            late = promise is not None and waited is not None and waited > promise
+            return Outcome.FIRST_TOKEN_LATE if late else None
+        outcome = self.outcome(objectives)
+        return None if outcome is Outcome.MET else outcome
+
+
+def arrival_time(own: float | None, params: Mapping[str, Any] | None) -> float | None:
+    """The time at which the first engine got a request, Unix seconds.
+
+    A request whose prefill ran elsewhere brings that engine's time. It is believed only while it lies before this
+    engine's own and is not absurdly old: clocks of two nodes differ a little, and a client could send anything.
+    """
+    carried = params.get(ARRIVAL_FIELD) if params else None
+    if not isinstance(carried, (int, float)) or isinstance(carried, bool) or own is None:
+        return own
+    return float(carried) if own - OLDEST_CARRIED_ARRIVAL_SECONDS <= carried <= own else own
+
+
+def admit(request: Any, prompt_tokens: int, start: int) -> RequestState:
+    """Make the state of a request that is scheduled for the first time.
+
+    Args:
+        request: vLLM's `Request`, or None when the scheduler no longer has it.
+        prompt_tokens: length of its prompt.
+        start: first position that the step computes.
+
+    A prompt that came whole by transfer leaves one thing to do: the last prompt token is computed once more, to sample
+    from it. That step is a decode in everything but name (one row, the whole context read, a token for the client), and
+    the prompt was already counted where it was computed, so it counts as decode: the boundary is put before it.
+    """
+    if request is None:
+        return RequestState(prompt_tokens)
+    params = request.kv_transfer_params
+    stats = request.prefill_stats
+    local = stats.num_local_cached_tokens if stats is not None else 0
+    external = stats.num_external_cached_tokens if stats is not None else 0
+    missing = local + external - start
+    if external > 0 and missing > 1:  # the load failed, wholly or in part: only what arrived counts
+        external = max(0, start - local)
+    received_whole = external > 0 and local + external >= prompt_tokens and start == prompt_tokens - 1
+    return RequestState(
+        prompt_tokens,
+        arrival=arrival_time(request.arrival_time, params),
+        handed_off=bool(params) and bool(params.get("do_remote_decode")),
+        boundary=start if received_whole else prompt_tokens,
+        external_tokens=external,
+    )
