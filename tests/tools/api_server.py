@@ -12,9 +12,12 @@ import os
 import secrets
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -27,6 +30,19 @@ START_SECONDS = 60.0
 
 class KubectlError(AssertionError):
     """kubectl ended with an error: its message is what a user would read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API server said."""
+
+    status: int
+    body: Any
+
+    @property
+    def message(self) -> str:
+        """The sentence of a refusal; empty for anything else."""
+        return str(self.body.get("message", "")) if self.body.get("kind") == "Status" else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,24 @@ class ApiServer:
     def get(self, *arguments: str) -> Any:
         """`kubectl get ARGUMENTS -o json`."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Answer:
+        """One HTTP request as the administrator; `path` begins with a slash and may carry a query."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": content_type},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=self._tls()) as response:
+                return Answer(response.status, json.loads(response.read() or b"{}"))
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, json.loads(error.read() or b"{}"))
+
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.certificate))
 
     def install_crd(self, path: Path) -> None:
         """Apply a CustomResourceDefinition and wait until its kind is served and kubectl knows of it."""

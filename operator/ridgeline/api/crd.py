@@ -114,7 +114,9 @@ class _StructuralSchema(GenerateJsonSchema):
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
         """A literal of one value is an enum of one value."""
         result = super().literal_schema(schema)
-        return {**result, "enum": [result.pop("const")]} if "const" in result else result
+        if "const" in result:
+            result["enum"] = [result.pop("const")]
+        return result
 
 
 def validations(cls: type[Model]) -> list[dict[str, str]]:
