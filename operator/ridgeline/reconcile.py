@@ -103,8 +103,6 @@ class Reconciler:
         self._memory: dict[Key, _Memory] = {}
         self._monitors = False
         self._monitors_asked_at = float("-inf")
-        self.written_at: dict[Key, float] = {}
-        """When the status of a fleet was last written, monotonic seconds: the watch must echo it."""
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass.
@@ -134,7 +132,6 @@ class Reconciler:
         """A fleet is gone: the garbage collector deletes what it owned, here its memory and its series go."""
         if self._memory.pop(key, None):
             log.info("%s/%s is deleted", *key)
-        self.written_at.pop(key, None)
         self._metrics.forget(key)
         self._events.forget(*key)
 
@@ -278,7 +275,6 @@ class Reconciler:
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": key[1], "namespace": key[0]}}
         await self._api.apply(FLEETS, key[0], key[1], {**body, "status": wanted}, subresource="status")
         memory.written_at = now
-        self.written_at[key] = time.monotonic()
 
     async def _act(self, fleet: InferenceFleet, snapshot: Snapshot, chosen: turn.Turn, memory: _Memory) -> None:
         """Carry out what the turn asks of engines; what fails shows in the next snapshot and is asked again."""

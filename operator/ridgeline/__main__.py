@@ -1,0 +1,62 @@
+"""The `ridgeline` command.
+
+Each subcommand is a module with `add_parser(subparsers)` that sets `run`. Only the chosen one is imported: the
+calculator needs nothing but the standard library, and the operator's clients take half a second to load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ridgeline import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Where a subcommand lives and what `--help` says of it."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "operator": Command("ridgeline.operator_command", "run the operator"),
+    "registrar": Command("ridgeline.registrar.command", "keep a router's worker table equal to the role labels"),
+    "roofline": Command("ridgeline.roofline_command", "say what a model can do at best on a GPU, phase by phase"),
+    "crd": Command("ridgeline.crd_command", "print the CustomResourceDefinition of InferenceFleet"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    parser = argparse.ArgumentParser(
+        prog="ridgeline", description="Keeps every GPU of a vLLM fleet on the right side of the roofline."
+    )
+    parser.add_argument("--version", action="version", version=f"ridgeline {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        if name != chosen:
+            subparsers.add_parser(name, help=command.help)
+            continue
+        try:
+            importlib.import_module(command.module).add_parser(subparsers)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("ridgeline"):
+                raise
+            print(
+                f"ridgeline {name}: the package {error.name} is not installed; run: pip install 'ridgeline[operator]'",
+                file=sys.stderr,
+            )
+            return 1
+    args = parser.parse_args(words)
+    return int(args.run(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
