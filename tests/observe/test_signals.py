@@ -108,7 +108,8 @@ def test_lengths_come_from_buckets_and_mean() -> None:
         sample("request_output_tokens_bucket:rate", 0.0, le="100"),
         sample("request_output_tokens_bucket:rate", 0.0, le="+Inf"),
     )
-    assert result.prompt_tokens == ((pytest.approx(800), 1.0),)
+    assert result.prompt_tokens is not None
+    assert list(result.prompt_tokens) == [pytest.approx((800.0, 1.0))]
     assert result.output_tokens is None
 
 
