@@ -158,15 +158,20 @@ def degraded(spec: FleetSpec, snapshot: Snapshot, replica_failure: str | None) -
 
 
 def image_cannot_be_pulled(spec: FleetSpec, snapshot: Snapshot) -> Verdict | None:
-    """A node cannot get the image."""
+    """A node cannot get an image."""
     for engine in snapshot.engines:
-        if engine.waiting_reason in IMAGE_REASONS:
-            message = _because(f"engine {engine.pod} waits for its image ({engine.waiting_reason})", engine.message)
-            return Verdict(
-                "True", "ImageCannotBePulled",
-                f"{message}; check `spec.engine.image` ({spec.engine.image}), and name a pull secret in "
-                "`spec.engine.podTemplate` if its registry needs one",
-            )  # fmt: skip
+        if engine.waiting_reason not in IMAGE_REASONS or engine.terminating:
+            continue
+        said = engine.message or ""
+        engines_own = not said or spec.engine.image in said or '"' not in said
+        cure = (
+            f"check `spec.engine.image` ({spec.engine.image})"
+            if engines_own
+            else "that is not `spec.engine.image`: check the operator's `--operator-image` and `spec.engine.podTemplate`"
+        )
+        message = _because(f"engine {engine.pod} waits for an image ({engine.waiting_reason})", said)
+        pull_secret = "name a pull secret in `spec.engine.podTemplate` if its registry needs one"
+        return Verdict("True", "ImageCannotBePulled", f"{message}; {cure}, and {pull_secret}")
     return None
 
 
