@@ -22,7 +22,7 @@ RETRY_SECONDS = 0.5
 """Time until the next pass over one that is not."""
 SETTLE_SECONDS = 2.0
 """Longest wait for one operation to be in force before the next is sent all the same."""
-POLL_SECONDS = 0.01
+FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.01, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class Synchronizer:
         self._metrics = metrics
         self._wake = asyncio.Event()
         self._seen: Desired = {}
+        self._slow: frozenset[str] = frozenset()
         self._changed_at: float | None = None
         self.view = NOT_LOOKED_YET
         self.last_pass: float = time.monotonic()
@@ -84,25 +85,34 @@ class Synchronizer:
         except RouterError as error:
             self._metrics.passed(Outcome.FAILED)
             self._metrics.synchronized.set(0)
+            self._metrics.show(())
             self._log_once(str(error))
-            self.view = TableView(False, str(error), self.view.workers)
+            self.view = TableView(False, str(error), {})  # whatever it held, it cannot be said to hold it now
             return
         self._metrics.passed(Outcome.CHANGED if sent else Outcome.UNCHANGED)
         self._show(desired, table)
 
     async def _apply(self, desired: Desired, latest: Callable[[], Desired]) -> tuple[Sequence[Worker], int]:
+        """Send the difference, one operation in force before the next; stop when the pods have changed again."""
+
+        def overtaken() -> bool:
+            return latest() != desired
+
         table = await self._backend.workers()
         planned = operations(desired, table)
         added = [operation for operation in planned if isinstance(operation, Add)]
         for addition in added:
             await self._send(addition)
-        table = await self._settled(added, table)
+        # An engine that the last pass waited for in vain must not hold up the roles of all others.
+        prompt = [addition for addition in added if addition.engine.url not in self._slow]
+        table = await self._settled(prompt, table, overtaken)
+        self._slow = frozenset(addition.engine.url for addition in added if not in_force(addition, table))
         sent = len(added)
         for operation in planned[len(added) :]:
-            if latest() != desired:
+            if overtaken():
                 break
             await self._send(operation)
-            table = await self._settled([operation], table)
+            table = await self._settled([operation], table, overtaken)
             sent += 1
         return table, sent
 
@@ -118,14 +128,18 @@ class Synchronizer:
             log.info("removing %s (%s)", operation.worker.pod or "an unknown worker", operation.worker.url)
             await self._backend.remove(operation.worker)
 
-    async def _settled(self, sent: Sequence[Operation], table: Sequence[Worker]) -> Sequence[Worker]:
+    async def _settled(
+        self, sent: Sequence[Operation], table: Sequence[Worker], overtaken: Callable[[], bool]
+    ) -> Sequence[Worker]:
         """Wait until operations are in force: the next one may rely on them to keep the table serving."""
         deadline = time.monotonic() + SETTLE_SECONDS
+        pause = FIRST_POLL_SECONDS
         while sent:
             table = await self._backend.workers()
-            if all(in_force(operation, table) for operation in sent) or time.monotonic() > deadline:
+            if all(in_force(operation, table) for operation in sent) or overtaken() or time.monotonic() > deadline:
                 break
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_POLL_SECONDS)
         return table
 
     def _show(self, desired: Desired, table: Sequence[Worker]) -> None:
