@@ -66,6 +66,12 @@ class StepTimes:
     seconds_per_prefill_token: float
     source: str
     """"measured" or "roofline"."""
+    hidden_seconds: float = 0.0
+    """Part of `fixed_seconds` behind which prefill tokens hide: weights stream while a chunk is computed."""
+
+    def prefill_seconds(self, tokens: float) -> float:
+        """What a chunk of prefill tokens adds to a step."""
+        return max(0.0, tokens * self.seconds_per_prefill_token - self.hidden_seconds)
 
 
 @dataclass(frozen=True, slots=True)

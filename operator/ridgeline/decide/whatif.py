@@ -1,0 +1,342 @@
+"""What would happen: the share of requests that miss their objectives, for a topology and a load (version 1).
+
+Seconds, tokens and requests per second throughout. Of one engine with rate λ, prompts I, outputs O and the step model
+(fixed f, per decode sequence c, per KV token k, prefill x tokens e(x) = max(0, b·x - hidden): `step_times.py`):
+
+**Decode batch.** Mean context C = E[I] + E[O²] / 2E[O]; growth of a step with the batch g = c + kC. Prefills take the
+share w = λ·E[e(chunks of a prompt)] of the time (0 on a decode engine). A sequence stays for O steps, so by Little's
+law B = λ·E[O]·(f + gB) / (1 - w), that is B = λ·E[O]·f / (1 - w - λ·E[O]·g); without a positive denominator decodes
+never catch up. s = f + gB is a step without prefill; (1 - w)/s steps run in a second.
+
+**Prefill queue.** A step takes at most X = T - B prefill tokens (T the token budget), so a prompt needs n = ⌈I/X⌉
+steps, less when prompts share steps: at saturation u = λ·E[I]·(s + e(X))/X it is I/X, between them by u. Service
+time S = n·s + e(chunks) (on a prefill engine s = f), U = λ·E[S], and by Pollaczek-Khinchine with arrivals of
+variability a (1 = Poisson) the mean wait is W = λ·E[S²]·(a + 1)/2 / 2(1 - U), its tail P(wait > t) = U·exp(-U·t / W).
+U ≥ 1 is overload: every request misses.
+
+**Late first token.** P(wait + half a step + S > objective), over the prompts; in a split S is followed by a hand-off
+(5 ms), the transfer of I tokens of KV over a link of which the share v = λ_d·E[I]·KV bytes / link is taken, so
+I·KV bytes / link / (1 - v), and a decode step.
+
+**Late gaps.** A prompt of I tokens makes ⌊I/X⌋ full chunks and a rest, in steps of s + e(chunk); those longer than the
+objective are late. q is the share of late steps, m = O - 1 the gaps of a request, κ the late steps in a row that one
+such prompt makes. A request misses when more than 5 % of its gaps are late, that is when it meets at least
+j = ⌊m/20κ⌋ + 1 of such rows. It begins inside one with probability q and meets more at rate q/κ a step:
+P = q·P[N ≥ j-1] + (1 - q)·P[N ≥ j], N Poisson of mean m·q/κ.  A step without prefill that is late makes all late.
+
+**KV.** B·C tokens, with the spread of B, must stay below 90 % of what an engine holds.
+
+A step is never exactly as long as modelled: lateness is a normal tail of 10 % relative width, which keeps all results
+smooth. The parts count as independent: missed = 1 - Π(1 - part). Known limits: averages over the window, no prefix
+cache, routers that spread evenly, no lasting queues from before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil, erfc, exp, floor, isfinite, sqrt
+
+from ridgeline.decide.snapshot import Distribution, StepTimes
+
+STEP_SPREAD = 0.10
+LATE_GAPS_SHARE = 0.05
+KV_SHARE = 0.90
+HAND_OFF_SECONDS = 0.005
+FIXED_POINT_ROUNDS = 4
+FEWEST_CHUNK_TOKENS = 16
+HEADROOM = 1.15
+
+_TransferTime = Callable[[float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the fleet is asked and promised, and what its engines can do."""
+
+    requests_per_second: float
+    prompts: Distribution
+    outputs: Distribution
+    steps: StepTimes
+    first_token_objective_seconds: float
+    inter_token_objective_seconds: float
+    maximum_tokens: int
+    """Token budget of an engine at start: what a prefill engine schedules."""
+    kv_capacity_tokens: float | None = None
+    kv_bytes_per_token: float | None = None
+    link_bytes_per_second: float | None = None
+    arrival_variability: float = 1.5
+    """Squared coefficient of variation of the time between arrivals: 1 is Poisson, real traffic is burstier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the model says of one topology at one load."""
+
+    missed: float
+    first_token_late: float
+    gaps_late: float
+    prefill_utilization: float
+    """Share of time that the prefill queue is busy; at 1 and above it grows without end."""
+    decode_utilization: float
+    """The tightest of step time ÷ objective, KV ÷ capacity and, in a split, ingress ÷ link."""
+    decode_batch: float
+    decode_step_seconds: float
+    worst_step_seconds: float
+    """Longest step that holds decodes."""
+    ingress_ratio: float = 0.0
+    """Share of a decode engine's link that KV takes."""
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether the load is more than the topology can work off."""
+        return self.prefill_utilization >= 1.0 or not isfinite(self.decode_batch)
+
+
+IDLE = Forecast(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lengths:
+    prompt_mean: float
+    output_mean: float
+    context_mean: float
+
+
+def mixed(load: Load, engines: int, token_budget: int) -> Forecast:
+    """Forecast for `engines` mixed engines with this token budget."""
+    if load.requests_per_second <= 0.0:
+        return IDLE
+    rate = load.requests_per_second / max(1, engines)
+    lengths = _lengths(load)
+    room, batch, step, busy = float(token_budget), 0.0, load.steps.fixed_seconds, 0.0
+    for _ in range(FIXED_POINT_ROUNDS):  # the room for prefill depends on the batch, the batch on the prefills' share
+        busy = rate * sum(share * _added(load.steps, tokens, room) for tokens, share in _shares(load.prompts))
+        batch, step = _decode_batch(load, lengths, rate, busy)
+        room = token_budget - batch
+        if room < FEWEST_CHUNK_TOKENS:
+            return _overload(batch, step)
+    queue = _prefill_queue(load, rate, step, room)
+    kv_late = _kv_overflow(load, lengths, batch)
+    step_late = _late(step, load.inter_token_objective_seconds)
+    chunk_late, worst = _gaps_late(load, rate, busy, step, room)
+    first_late = _first_token_late(load, queue, step / 2.0, lambda tokens: 0.0)
+    gaps_late = _either(step_late, chunk_late)
+    return Forecast(
+        missed=_either(first_late, gaps_late, kv_late),
+        first_token_late=first_late,
+        gaps_late=gaps_late,
+        prefill_utilization=queue.utilization,
+        decode_utilization=max(step / load.inter_token_objective_seconds, _kv_ratio(load, lengths, batch)),
+        decode_batch=batch,
+        decode_step_seconds=step,
+        worst_step_seconds=worst,
+    )
+
+
+def split(load: Load, prefill: int, decode: int) -> Forecast:
+    """Forecast for so many prefill and decode engines."""
+    if load.requests_per_second <= 0.0:
+        return IDLE
+    lengths = _lengths(load)
+    rate_prefill, rate_decode = load.requests_per_second / max(1, prefill), load.requests_per_second / max(1, decode)
+    batch, step = _decode_batch(load, lengths, rate_decode, 0.0)
+    ingress, transfer = _transfer(load, lengths, rate_decode)
+    if not isfinite(batch) or ingress >= 1.0:
+        return _overload(batch, step, ingress)
+    queue = _prefill_queue(load, rate_prefill, load.steps.fixed_seconds, float(load.maximum_tokens))
+    after = HAND_OFF_SECONDS + step
+    first_late = _first_token_late(load, queue, after, lambda tokens: tokens * transfer)
+    gaps_late = _late(step, load.inter_token_objective_seconds)
+    kv_ratio = _kv_ratio(load, lengths, batch)
+    return Forecast(
+        missed=_either(first_late, gaps_late, _kv_overflow(load, lengths, batch)),
+        first_token_late=first_late,
+        gaps_late=gaps_late,
+        prefill_utilization=queue.utilization,
+        decode_utilization=max(step / load.inter_token_objective_seconds, kv_ratio, ingress),
+        decode_batch=batch,
+        decode_step_seconds=step,
+        worst_step_seconds=step,
+        ingress_ratio=ingress,
+    )
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _lengths(load: Load) -> _Lengths:
+    prompt = max(1.0, _mean(load.prompts, 1))
+    output = max(1.0, _mean(load.outputs, 1))
+    return _Lengths(prompt, output, prompt + _mean(load.outputs, 2) / (2.0 * output))
+
+
+def _mean(distribution: Distribution, power: int) -> float:
+    """Mean of a power of the lengths; weights need not sum to 1."""
+    total = sum(weight for _, weight in distribution)
+    if total <= 0.0:
+        return 0.0
+    return float(sum(weight * max(0.0, tokens) ** power for tokens, weight in distribution) / total)
+
+
+def _shares(distribution: Distribution) -> list[tuple[float, float]]:
+    total = sum(weight for _, weight in distribution if weight > 0.0)
+    return [(max(1.0, tokens), weight / total) for tokens, weight in distribution if weight > 0.0] or [(1.0, 1.0)]
+
+
+def _decode_batch(load: Load, lengths: _Lengths, rate: float, busy: float) -> tuple[float, float]:
+    """Decoding sequences of one engine and the length of its step without prefill; infinite without a fixed point."""
+    steps = load.steps
+    growth = steps.seconds_per_decode_sequence + steps.seconds_per_kv_token * lengths.context_mean
+    offered = rate * lengths.output_mean
+    left = 1.0 - busy - offered * growth
+    if left <= 0.0:
+        return float("inf"), float("inf")
+    batch = offered * steps.fixed_seconds / left
+    return batch, steps.fixed_seconds + growth * max(1.0, batch)
+
+
+def _added(steps: StepTimes, tokens: float, room: float) -> float:
+    """What the chunks of one prompt add to their steps, alone in them."""
+    full = floor(tokens / room)
+    return full * steps.prefill_seconds(room) + steps.prefill_seconds(tokens - full * room)
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    steps: StepTimes
+    step_seconds: float
+    room_tokens: float
+    sharing: float
+    """0: each prompt has its steps for itself; 1: steps are always full."""
+    utilization: float = 0.0
+    wait_seconds: float = 0.0
+
+    def service(self, tokens: float) -> float:
+        """Seconds from the first step of a prompt to the end of its last."""
+        alone = ceil(tokens / self.room_tokens) * self.step_seconds + _added(self.steps, tokens, self.room_tokens)
+        return (1.0 - self.sharing) * alone + self.sharing * self.shared(tokens)
+
+    def shared(self, tokens: float) -> float:
+        """Seconds that a prompt takes of steps which are always full."""
+        whole = self.step_seconds + self.steps.prefill_seconds(self.room_tokens)
+        return tokens / self.room_tokens * whole
+
+
+def _prefill_queue(load: Load, rate: float, step: float, room: float) -> _Queue:
+    shape = _Queue(load.steps, step, room, 0.0)
+    prompts = _shares(load.prompts)
+    shape = replace(shape, sharing=min(1.0, rate * sum(share * shape.shared(tokens) for tokens, share in prompts)))
+    services = [(shape.service(tokens), share) for tokens, share in prompts]
+    utilization = rate * sum(s * share for s, share in services)
+    if utilization >= 1.0:
+        return replace(shape, utilization=utilization, wait_seconds=float("inf"))
+    squares = sum(s * s * share for s, share in services)
+    wait = rate * squares * (load.arrival_variability + 1.0) / 2.0 / (2.0 * (1.0 - utilization))
+    return replace(shape, utilization=utilization, wait_seconds=wait)
+
+
+def _first_token_late(load: Load, queue: _Queue, extra: float, transfer: _TransferTime) -> float:
+    """Share of requests whose first token comes late."""
+    if queue.utilization >= 1.0:
+        return 1.0
+    objective, late = load.first_token_objective_seconds, 0.0
+    for tokens, share in _shares(load.prompts):
+        own = queue.service(tokens) + extra + transfer(tokens)
+        slack = objective - own
+        waits = queue.utilization * exp(-queue.utilization * slack / queue.wait_seconds) if slack > 0.0 else 1.0
+        late += share * _either(_late(own, objective), min(1.0, waits))
+    return min(1.0, late)
+
+
+def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -> tuple[float, float]:
+    """Share of requests with too many gaps made late by prefills, and the longest step there is."""
+    steps, objective = load.steps, load.inter_token_objective_seconds
+    prompts = _shares(load.prompts)
+    prompt_mean = sum(share * tokens for tokens, share in prompts)
+    whole_seconds = step + steps.prefill_seconds(room)
+    whole_late = _late(whole_seconds, objective)
+    late_steps, prompts_with, worst = 0.0, 0.0, step
+    for tokens, share in prompts:
+        full = floor(tokens / room)
+        rest = tokens - full * room
+        # Prompts that arrive during a step share the next: a rest is seldom alone on a busy engine.
+        joined = min(room, rest + rate * prompt_mean * (step + steps.prefill_seconds(rest)))
+        rest_seconds = step + steps.prefill_seconds(joined)
+        late = full * whole_late + (_late(rest_seconds, objective) if rest >= 1.0 else 0.0)
+        late_steps += share * late
+        prompts_with += share * min(1.0, late)
+        worst = max(worst, whole_seconds if full else rest_seconds)
+    if late_steps <= 0.0:
+        return 0.0, worst
+    steps_per_second = max(1e-9, 1.0 - busy) / step
+    share_late = min(1.0, rate * late_steps / steps_per_second)
+    row = max(1.0, late_steps / max(prompts_with, 1e-12))
+    missed = sum(share * _late_rows(max(0.0, tokens - 1.0), share_late, row) for tokens, share in _shares(load.outputs))
+    return min(1.0, missed), worst
+
+
+def _late_rows(gaps: float, share_late: float, row: float) -> float:
+    """Probability that a request with so many gaps meets more late ones than it may."""
+    if gaps < 1.0 or share_late <= 0.0:
+        return 0.0
+    row = min(row, max(1.0, gaps))
+    needed = floor(LATE_GAPS_SHARE * gaps / row) + 1
+    mean = gaps * share_late / row
+    return share_late * _poisson_tail(needed - 1, mean) + (1.0 - share_late) * _poisson_tail(needed, mean)
+
+
+def _poisson_tail(at_least: int, mean: float) -> float:
+    """P[N ≥ at_least] for a Poisson variable."""
+    if at_least <= 0:
+        return 1.0
+    if mean <= 0.0:
+        return 0.0
+    if at_least > 60 or mean > 200.0:  # normal, with the correction for whole numbers
+        return 0.5 * erfc((at_least - 0.5 - mean) / sqrt(2.0 * mean))
+    term = total = exp(-mean)
+    for n in range(1, at_least):
+        term *= mean / n
+        total += term
+    return min(1.0, max(0.0, 1.0 - total))
+
+
+def _kv_ratio(load: Load, lengths: _Lengths, batch: float) -> float:
+    capacity = load.kv_capacity_tokens
+    return batch * lengths.context_mean / (KV_SHARE * capacity) if capacity and capacity > 0.0 else 0.0
+
+
+def _kv_overflow(load: Load, lengths: _Lengths, batch: float) -> float:
+    """Probability that an engine has no room for another sequence: the batch spreads like a Poisson variable."""
+    ratio = _kv_ratio(load, lengths, batch)
+    if ratio <= 0.0:
+        return 0.0
+    spread = ratio / sqrt(max(1.0, batch))
+    return 0.5 * erfc((1.0 - ratio) / (sqrt(2.0) * spread))
+
+
+def _transfer(load: Load, lengths: _Lengths, rate: float) -> tuple[float, float]:
+    """Share of a decode engine's link that KV takes, and seconds per token of a transfer beside the others."""
+    link, per_token = load.link_bytes_per_second, load.kv_bytes_per_token
+    if not link or not per_token or link <= 0.0 or per_token <= 0.0:
+        return 0.0, 0.0
+    ingress = rate * lengths.prompt_mean * per_token / link
+    return ingress, per_token / link / (1.0 - ingress) if ingress < 1.0 else float("inf")
+
+
+def _late(seconds: float, objective: float) -> float:
+    """Probability that something modelled as `seconds` takes longer than the objective."""
+    if seconds <= 0.0:
+        return 0.0
+    return 0.5 * erfc((objective - seconds) / (STEP_SPREAD * seconds) / sqrt(2.0))
+
+
+def _either(*parts: float) -> float:
+    kept = 1.0
+    for part in parts:
+        kept *= 1.0 - min(1.0, max(0.0, part))
+    return min(1.0, max(0.0, 1.0 - kept))
+
+
+def _overload(batch: float, step: float, ingress: float = 0.0) -> Forecast:
+    return Forecast(1.0, 1.0, 1.0, float("inf"), float("inf"), batch, step, step, ingress)
