@@ -1,12 +1,192 @@
-"""`decide`: one pass over one fleet (placeholder for its first callers)."""
+"""`decide`: one pass over one fleet.
+
+    transition under way? → hold          urgent repairs → act at once
+    guards                → hold          repairs, Static → act when no rest is due
+    triggers → candidates → levers        → a plan, once the same answer has stood for the window
+
+The policy decides what becomes of the plan: Recommend stops at the recommendation, Auto acts, Static keeps what the
+spec says and takes the recommendation as advice.
+"""
 
 from __future__ import annotations
 
-from ridgeline.api.fleet import FleetSpec, FleetStatus
-from ridgeline.decide.plan import Decision, History
+from dataclasses import dataclass, replace
+
+from ridgeline.api.conditions import Verdict
+from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, Mode, Policy
+from ridgeline.decide import reasons
+from ridgeline.decide.candidates import Assessment, assess
+from ridgeline.decide.guards import GUARDS, RESTS, first
+from ridgeline.decide.levers import LEVERS
+from ridgeline.decide.plan import Decision, History, Plan
+from ridgeline.decide.question import Question
+from ridgeline.decide.repairs import REPAIRS, URGENT, remembered_split
 from ridgeline.decide.snapshot import Snapshot
+from ridgeline.decide.static_target import is_static_target, static_target
+from ridgeline.decide.triggers import TRIGGERS, Trigger, missed_text
+from ridgeline.decide.wording import percent, topology_text
+
+TUNE_WINDOW_SHARE = 1 / 3
+"""A token budget is changed after a third of the window: it costs nothing, and waiting costs misses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the evidence says."""
+
+    next: Plan
+    """The cheapest lever that helps, or a hold."""
+    recommendation: Plan
+    """Where it should end."""
 
 
 def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: History, now: float) -> Decision:
     """What to do for a fleet now: a plan, and "do nothing" is one."""
-    raise NotImplementedError
+    question = Question(snapshot, spec, status, history, now)
+    history = replace(history, split=remembered_split(question))
+    if status.transition is not None:
+        moving = f"{status.transition.action} is at {status.transition.step}"
+        return _held(question, history, Verdict("False", reasons.TRANSITION_IN_PROGRESS, moving))
+    for urgent in URGENT:
+        if plan := urgent(question):
+            return Decision(plan, None, _settled(history))
+    for repair in REPAIRS:
+        if plan := repair(question):
+            return _unless_resting(question, plan, None, history)
+    blind = first(GUARDS, question)
+    advice = None if blind else advise(question)
+    if spec.topology.policy is Policy.STATIC:
+        return _static(question, advice, history)
+    if advice is None:
+        assert blind is not None
+        return _held(question, history, blind)
+    if spec.topology.policy is Policy.RECOMMEND:
+        return _recommended(question, advice, history)
+    return _agreed(question, advice, history)
+
+
+# ---------------------------------------------------------------- weighing
+
+
+def advise(question: Question) -> Advice:
+    """Triggers, candidates, levers. The guards must have passed."""
+    load = question.load()
+    assert load is not None, "a guard lets nothing pass that cannot be scored"
+    scores = assess(question, load)
+    trigger = next((found for look in TRIGGERS if (found := look(question, scores))), None)
+    if trigger is None:
+        return _stay(question, scores, reasons.OBJECTIVES_MET, _fine(question, scores))
+    if scores.overloaded:
+        least = percent(min(c.missed for c in (scores.today, scores.best_mixed, scores.best_split or scores.today)))
+        message = (
+            f"{trigger.evidence}; whatever the topology, at least {least} would miss: the fleet needs more engines"
+        )
+        return _stay(question, scores, reasons.OVERLOADED, message)
+    plans = [plan for lever in LEVERS if (plan := lever(question, scores, trigger))]
+    if not plans:
+        return _stay(question, scores, reasons.NOTHING_BETTER, _nothing_better(scores, trigger))
+    return Advice(next=plans[0], recommendation=plans[-1])
+
+
+def _stay(question: Question, scores: Assessment, reason: str, message: str) -> Advice:
+    # A split has no token budget of its own: the best one for mixed engines is kept for the way back.
+    target = question.today.model_copy(update={"tokenBudget": scores.best_mixed.topology.tokenBudget})
+    hold = Plan(Action.HOLD, reason, message, question.today)
+    return Advice(hold, replace(hold, target=target) if question.split else hold)
+
+
+def _fine(question: Question, scores: Assessment) -> str:
+    if question.signals and not question.signals.requests_per_second:
+        return "no request runs"
+    return f"{missed_text(question)}; {topology_text(question.today)} should miss {percent(scores.today.missed)}"
+
+
+def _nothing_better(scores: Assessment, trigger: Trigger) -> str:
+    budget = scores.best_mixed.topology.tokenBudget
+    mixed = f"mixed engines with budget {budget} would miss {percent(scores.best_mixed.missed)}"
+    split = scores.best_split
+    other = f", {topology_text(split.topology)} {percent(split.missed)}" if split else ""
+    return f"{trigger.evidence}; nothing is clearly better than today ({percent(scores.today.missed)}): {mixed}{other}"
+
+
+# ---------------------------------------------------------------- policies
+
+
+def _recommended(question: Question, advice: Advice, history: History) -> Decision:
+    if advice.recommendation.action is Action.HOLD:
+        return Decision(advice.recommendation, advice.recommendation, _settled(history))
+    hold = _hold(question, reasons.RECOMMEND_ONLY, f"recommended, not done: {advice.recommendation.message}")
+    return Decision(hold, advice.recommendation, _wanting(question, advice.recommendation, history))
+
+
+def _agreed(question: Question, advice: Advice, history: History) -> Decision:
+    """Act on an answer that has stood for the window, outside every rest."""
+    plan = advice.next
+    if plan.action is Action.HOLD:
+        return Decision(plan, advice.recommendation, _settled(history))
+    history = _wanting(question, plan, history)
+    assert history.wanted_since is not None
+    share = TUNE_WINDOW_SHARE if plan.action is Action.TUNE else 1.0
+    window = share * question.spec.rules.stabilizationWindowSeconds
+    stood = question.now - history.wanted_since
+    if stood < window:
+        waiting = f"wanted for {stood:.0f} of {window:.0f} s: {plan.message}"
+        return Decision(_hold(question, reasons.STABILIZING, waiting), advice.recommendation, history)
+    return _unless_resting(question, plan, advice.recommendation, history)
+
+
+def _static(question: Question, advice: Advice | None, history: History) -> Decision:
+    """Bring the fleet to what the spec says; the evidence is only advice."""
+    recommendation = advice.recommendation if advice else None
+    if is_static_target(question.today, question.spec, question.engines):
+        message = f"{topology_text(question.today)}, as the spec says"
+        return Decision(_hold(question, reasons.STATIC_REACHED, message), recommendation, _settled(history))
+    target = static_target(question.spec, question.engines, question.budget)
+    towards_split = Action.REBALANCE if question.split else Action.SPLIT
+    action = Action.MERGE if target.mode is Mode.MIXED else towards_split
+    change = f"{topology_text(question.today)} → {topology_text(target)}"
+    wanted = question.spec.topology.prefillReplicas or 0
+    message = f"{action} {change}: the spec asks for {wanted} prefill engines"
+    plan = Plan(action, reasons.STATIC_TOPOLOGY, message, target)
+    return _unless_resting(question, plan, recommendation, history)
+
+
+def _unless_resting(question: Question, plan: Plan, recommendation: Plan | None, history: History) -> Decision:
+    rest = first(RESTS, question) if plan.changes_roles else None
+    if rest is None:
+        return Decision(plan, recommendation, _settled(history))
+    return Decision(_hold(question, rest.reason, f"{rest.message}; then {plan.message}"), recommendation, history)
+
+
+def _held(question: Question, history: History, verdict: Verdict) -> Decision:
+    return Decision(_hold(question, verdict.reason, verdict.message), None, _settled(history))
+
+
+def _hold(question: Question, reason: str, message: str) -> Plan:
+    return Plan(Action.HOLD, reason, message, question.today)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _settled(history: History) -> History:
+    return replace(history, wanted=None, wanted_since=None)
+
+
+def _wanting(question: Question, plan: Plan, history: History) -> History:
+    """Remember what is wanted; the clock runs on while the answer stays the same in kind and direction."""
+    before = history.wanted
+    same = before is not None and _same(question, before, plan)
+    since = history.wanted_since if same and history.wanted_since is not None else question.now
+    return replace(history, wanted=plan, wanted_since=min(since, question.now))
+
+
+def _same(question: Question, before: Plan, plan: Plan) -> bool:
+    if before.action is not plan.action:
+        return False
+    if plan.action is Action.TUNE:
+        budgets = (before.target.tokenBudget or 0, plan.target.tokenBudget or 0)
+        return (budgets[0] > question.budget) == (budgets[1] > question.budget)
+    if plan.action is Action.REBALANCE:
+        return before.target.prefill == plan.target.prefill
+    return True

@@ -1,0 +1,173 @@
+"""Candidates: what the fleet could be, read top to bottom, and how each would do.
+
+The order is the order of preference: of those that come within `TIE` of the best, the first is taken, so that ties
+keep today's topology, then what the last passes wanted, then the larger token budget and today's neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import isnan
+
+from ridgeline.api.fleet import Mode, TopologyStatus
+from ridgeline.decide.question import Question
+from ridgeline.decide.whatif import HEADROOM, Forecast, Load, mixed, split
+
+SMALLEST_BUDGET_TOKENS = 128
+TIE = 0.005
+CALM_LOAD = 1.3
+"""A fleet is merged only when mixed engines would do at this multiple of the load: room for it to come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A topology and what the what-if model says of it."""
+
+    topology: TopologyStatus
+    forecast: Forecast
+    """At the measured load."""
+    missed: float
+    """Mean share of misses at the measured load and with headroom: what candidates are compared by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """All candidates of one pass."""
+
+    today: Candidate
+    best_mixed: Candidate
+    best_split: Candidate | None
+    splits: tuple[Candidate, ...]
+    mixed_when_busier: float
+    """Least share of misses of mixed engines at `CALM_LOAD` times the load."""
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether every candidate misses more than it meets: their order is noise then."""
+        others = [self.best_split.missed] if self.best_split else []
+        return min(self.today.missed, self.best_mixed.missed, *others) > 0.5
+
+    def split_with(self, prefill: int) -> Candidate | None:
+        """The candidate with so many prefill engines."""
+        return next((c for c in self.splits if c.topology.prefill == prefill), None)
+
+
+# ---------------------------------------------------------------- the list
+
+
+def mixed_at_todays_budget(question: Question) -> Iterator[TopologyStatus]:
+    """Mixed engines with the budget that they have, or that the last passes wanted."""
+    yield _mixed(question, question.budget)
+    wanted = question.history.wanted
+    if wanted is not None and wanted.target.mode is Mode.MIXED and wanted.target.tokenBudget:
+        yield _mixed(question, min(wanted.target.tokenBudget, question.maximum_tokens))
+
+
+def mixed_at_each_budget(question: Question) -> Iterator[TopologyStatus]:
+    """Mixed engines with every budget of a ladder that halves from the engines' own maximum."""
+    budget = question.maximum_tokens
+    yield _mixed(question, budget)
+    while (budget := budget // 2) >= SMALLEST_BUDGET_TOKENS:
+        yield _mixed(question, budget)
+
+
+def todays_split(question: Question) -> Iterator[TopologyStatus]:
+    """The split that there is, or that the last passes wanted."""
+    wanted = question.history.wanted
+    plans = [question.today] + ([wanted.target] if wanted is not None else [])
+    for topology in plans:
+        if topology.mode is Mode.SPLIT and topology.prefill + topology.decode == question.engines:
+            yield from _feasible(question, [topology.prefill])
+
+
+def neighbours_of_todays_split(question: Question) -> Iterator[TopologyStatus]:
+    """Today's split with one engine moved."""
+    if question.split:
+        yield from _feasible(question, [question.today.prefill + 1, question.today.prefill - 1])
+
+
+def every_split(question: Question) -> Iterator[TopologyStatus]:
+    """Every division that leaves each pool its minimum."""
+    yield from _feasible(question, range(1, question.engines))
+
+
+MIXED_CANDIDATES: tuple[Callable[[Question], Iterator[TopologyStatus]], ...] = (
+    mixed_at_todays_budget,
+    mixed_at_each_budget,
+)
+SPLIT_CANDIDATES: tuple[Callable[[Question], Iterator[TopologyStatus]], ...] = (
+    todays_split,
+    neighbours_of_todays_split,
+    every_split,
+)
+
+
+def _mixed(question: Question, budget: int) -> TopologyStatus:
+    return TopologyStatus(mode=Mode.MIXED, mixed=question.engines, prefill=0, decode=0, tokenBudget=budget)
+
+
+def _feasible(question: Question, prefills: Iterable[int]) -> Iterator[TopologyStatus]:
+    bounds = question.spec.topology
+    for prefill in prefills:
+        decode = question.engines - prefill
+        if prefill >= bounds.minPrefillReplicas and decode >= bounds.minDecodeReplicas:
+            yield TopologyStatus(mode=Mode.SPLIT, mixed=0, prefill=prefill, decode=decode)
+
+
+# ---------------------------------------------------------------- the scores
+
+
+def assess(question: Question, load: Load) -> Assessment:
+    """Score every candidate on this load."""
+    mixed_candidates = _scored(load, MIXED_CANDIDATES, question)
+    splits = _scored(load, SPLIT_CANDIDATES, question)
+    busier = replace(load, requests_per_second=CALM_LOAD * load.requests_per_second)
+    return Assessment(
+        today=score(load, question.today, question.budget),
+        best_mixed=_best(mixed_candidates),
+        best_split=_best(splits) if splits else None,
+        splits=tuple(splits),
+        mixed_when_busier=min(forecast(busier, c.topology, question.budget).missed for c in mixed_candidates),
+    )
+
+
+def score(load: Load, topology: TopologyStatus, budget: int) -> Candidate:
+    """One candidate on this load; `budget` is that of mixed engines where the topology does not tell."""
+    now = forecast(load, topology, budget)
+    busier = replace(load, requests_per_second=HEADROOM * load.requests_per_second)
+    return Candidate(topology, now, (now.missed + forecast(busier, topology, budget).missed) / 2.0)
+
+
+def forecast(load: Load, topology: TopologyStatus, budget: int) -> Forecast:
+    """The what-if model on a topology; mixed engines beside a split take their share of requests by count."""
+    if topology.mode is Mode.MIXED:
+        return mixed(load, topology.mixed, topology.tokenBudget or budget)
+    if topology.prefill == 0 or topology.decode == 0:
+        return mixed(load, max(1, topology.mixed), topology.tokenBudget or budget)
+    share = (topology.prefill + topology.decode) / (topology.prefill + topology.decode + topology.mixed)
+    part = replace(load, requests_per_second=share * load.requests_per_second)
+    return split(part, topology.prefill, topology.decode)
+
+
+def _scored(
+    load: Load, generators: tuple[Callable[[Question], Iterator[TopologyStatus]], ...], question: Question
+) -> list[Candidate]:
+    topologies = dict.fromkeys(_key(t) for generate in generators for t in generate(question))
+    return [score(load, _topology(key), question.budget) for key in topologies]
+
+
+def _key(topology: TopologyStatus) -> tuple[int, int, int, int | None]:
+    return topology.mixed, topology.prefill, topology.decode, topology.tokenBudget
+
+
+def _topology(key: tuple[int, int, int, int | None]) -> TopologyStatus:
+    mixed_engines, prefill, decode, budget = key
+    mode = Mode.SPLIT if prefill else Mode.MIXED
+    return TopologyStatus(mode=mode, mixed=mixed_engines, prefill=prefill, decode=decode, tokenBudget=budget)
+
+
+def _best(candidates: list[Candidate]) -> Candidate:
+    assert not any(isnan(c.missed) for c in candidates)
+    least = min(c.missed for c in candidates)
+    return next(c for c in candidates if c.missed <= least + TIE)

@@ -1,0 +1,166 @@
+"""Guards: reasons to hold before anything is weighed, read top to bottom; the first that speaks decides.
+
+`GUARDS` ask whether there is anything to decide on, `RESTS` whether a change of roles may begin now: behind a rest
+the recommendation is still given, and the window of agreement runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isnan
+
+from ridgeline.api.conditions import Verdict
+from ridgeline.decide import reasons
+from ridgeline.decide.question import Question
+from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot
+from ridgeline.decide.step_times import step_times
+
+OLDEST_SAMPLE_SECONDS = 60.0
+"""Whoever reads the signals judges their age by the scrape interval; older than this they are no basis for anyone."""
+
+Guard = Callable[[Question], Verdict | None]
+
+
+def _hold(reason: str, message: str) -> Verdict:
+    return Verdict("False", reason, message)
+
+
+# ---------------------------------------------------------------- anything to decide on?
+
+
+def too_few_engines(question: Question) -> Verdict | None:
+    """With fewer than two engines there is no topology to choose."""
+    if question.engines >= 2:
+        return None
+    return _hold(reasons.TOO_FEW_ENGINES, f"{question.engines} engine(s): a split needs two")
+
+
+def metrics_missing(question: Question) -> Verdict | None:
+    """Without signals nothing is known, and nothing is done."""
+    return None if question.signals else metrics_verdict(question.snapshot, question.now)
+
+
+def metrics_stale(question: Question) -> Verdict | None:
+    """Samples that are too old, or carry no time, describe another fleet."""
+    return _if_reason(question, reasons.METRICS_STALE)
+
+
+def metrics_not_a_number(question: Question) -> Verdict | None:
+    """NaN compares with nothing: it must not pass for "fine"."""
+    return _if_reason(question, reasons.METRICS_NOT_A_NUMBER)
+
+
+def metrics_incomplete(question: Question) -> Verdict | None:
+    """A rate, a ratio or an engine that does not report leaves a gap that is not zero."""
+    return _if_reason(question, reasons.METRICS_INCOMPLETE)
+
+
+def step_times_unknown(question: Question) -> Verdict | None:
+    """Without step times, measured or from the roofline, no candidate can be scored."""
+    signals = question.signals
+    if signals is None or step_times(signals) is not None:
+        return None
+    return _hold(
+        reasons.STEP_TIMES_UNKNOWN,
+        "neither measured step times nor the model's and accelerator's numbers are known yet",
+    )
+
+
+GUARDS: tuple[Guard, ...] = (
+    too_few_engines,
+    metrics_missing,
+    metrics_stale,
+    metrics_not_a_number,
+    metrics_incomplete,
+    step_times_unknown,
+)
+
+
+# ---------------------------------------------------------------- may roles change now?
+
+
+def engines_not_ready(question: Question) -> Verdict | None:
+    """While engines start, fail or leave, the fleet is not what the what-if model takes it for."""
+    missing = question.engines - len(question.snapshot.serving)
+    if missing == 0:
+        return None
+    return _hold(reasons.ENGINES_NOT_READY, f"{missing} of {question.engines} engines are not ready")
+
+
+def cooling_down(question: Question) -> Verdict | None:
+    """After a transition the fleet rests, longer after each roll-back."""
+    until = question.cooldown_until
+    if until is None or question.now >= until:
+        return None
+    return _hold(reasons.COOLING_DOWN, f"resting for another {until - question.now:.0f} s after the last transition")
+
+
+RESTS: tuple[Guard, ...] = (engines_not_ready, cooling_down)
+
+
+def first(guards: tuple[Guard, ...], question: Question) -> Verdict | None:
+    """The first guard that speaks."""
+    return next((verdict for guard in guards if (verdict := guard(question))), None)
+
+
+# ---------------------------------------------------------------- the state of the metrics
+
+
+def metrics_verdict(snapshot: Snapshot, now: float) -> Verdict:
+    """The condition MetricsAvailable: whether there are numbers to decide on."""
+    signals = snapshot.signals
+    if isinstance(signals, MetricsProblem):
+        return _hold(signals.reason, signals.message)
+    if signals.sampled_at is None:
+        return _hold(reasons.METRICS_STALE, "the samples carry no time")
+    age = now - signals.sampled_at
+    if age > OLDEST_SAMPLE_SECONDS:
+        return _hold(
+            reasons.METRICS_STALE, f"the oldest sample is {age:.0f} s old: is Prometheus scraping the engines?"
+        )
+    if name := _not_a_number(signals):
+        return _hold(reasons.METRICS_NOT_A_NUMBER, f"{name} is not a number")
+    if gap := _gap(signals, len(snapshot.serving)):
+        return _hold(reasons.METRICS_INCOMPLETE, gap)
+    return Verdict("True", "SamplesFresh", f"the oldest sample is {max(0.0, age):.0f} s old")
+
+
+def _if_reason(question: Question, reason: str) -> Verdict | None:
+    verdict = metrics_verdict(question.snapshot, question.now)
+    return verdict if verdict.status != "True" and verdict.reason == reason else None
+
+
+_NUMBERS = (
+    "requests_per_second",
+    "missed_ratio",
+    "first_token_late_ratio",
+    "gaps_late_ratio",
+    "decode_stall_ratio",
+    "time_to_first_token_p95_seconds",
+    "inter_token_p95_seconds",
+    "inter_token_p99_seconds",
+    "kv_capacity_tokens",
+    "kv_bytes_per_token",
+    "kv_transfer_failures_per_second",
+)
+
+
+def _not_a_number(signals: Signals) -> str | None:
+    for name in _NUMBERS:
+        value = getattr(signals, name)
+        if value is not None and isnan(value):
+            return name
+    for name, lengths in (("prompt_tokens", signals.prompt_tokens), ("output_tokens", signals.output_tokens)):
+        if lengths and any(isnan(tokens) or isnan(weight) for tokens, weight in lengths):
+            return name
+    return None
+
+
+def _gap(signals: Signals, serving: int) -> str | None:
+    if signals.requests_per_second is None or signals.missed_ratio is None:
+        return "the rate of requests or the share that misses its objectives is not known"
+    if signals.engines_reporting is not None and signals.engines_reporting < serving:
+        return f"{signals.engines_reporting} of {serving} ready engines report"
+    if signals.requests_per_second > 0.0 and not (signals.prompt_tokens and signals.output_tokens):
+        return "requests run, but the lengths of their prompts and outputs are not known"
+    return None

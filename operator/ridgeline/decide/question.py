@@ -1,0 +1,101 @@
+"""Everything one pass of `decide` looks at, and what follows from it alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ridgeline.api.fleet import FleetSpec, FleetStatus, Mode, TopologyStatus
+from ridgeline.api.times import from_rfc3339
+from ridgeline.decide.plan import History
+from ridgeline.decide.snapshot import Signals, Snapshot
+from ridgeline.decide.step_times import step_times
+from ridgeline.decide.whatif import Load
+
+DEFAULT_MAXIMUM_TOKENS = 2048
+"""Token budget taken for granted where no engine tells its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One fleet at one moment, as `decide` got it."""
+
+    snapshot: Snapshot
+    spec: FleetSpec
+    status: FleetStatus
+    history: History
+    now: float
+
+    @property
+    def signals(self) -> Signals | None:
+        """The recording rules, when they could be read."""
+        return self.snapshot.signals if isinstance(self.snapshot.signals, Signals) else None
+
+    @property
+    def engines(self) -> int:
+        """Engines to divide: all that are not on their way out."""
+        return len(self.snapshot.live)
+
+    @property
+    def today(self) -> TopologyStatus:
+        """How they are divided now."""
+        return self.snapshot.topology
+
+    @property
+    def split(self) -> bool:
+        """Whether the fleet is split now."""
+        return self.today.mode is Mode.SPLIT
+
+    @property
+    def maximum_tokens(self) -> int:
+        """Largest token budget that every engine can take."""
+        known = [e.maximum_tokens for e in self.snapshot.live if e.maximum_tokens]
+        return min(known) if known else (self.today.tokenBudget or DEFAULT_MAXIMUM_TOKENS)
+
+    @property
+    def budget(self) -> int:
+        """Token budget of mixed engines now; of a split fleet, the one that was recommended for them."""
+        recommended = self.status.recommendation.tokenBudget if self.status.recommendation else None
+        return min(
+            self.today.tokenBudget or (recommended if self.split else None) or self.maximum_tokens, self.maximum_tokens
+        )
+
+    @property
+    def missed_limit(self) -> float:
+        """Share of requests that may miss the objectives."""
+        return self.spec.rules.missedRequestsPercent / 100.0
+
+    @property
+    def pending(self) -> bool:
+        """Whether an earlier pass already wants a change that has not been made."""
+        return self.history.wanted is not None
+
+    @property
+    def cooldown_until(self) -> float | None:
+        """End of the rest after the last transition, if any."""
+        times = [self.history.cooldown_until]
+        if self.status.cooldownUntilTime:
+            times.append(from_rfc3339(self.status.cooldownUntilTime))
+        known = [t for t in times if t is not None]
+        return max(known) if known else None
+
+    def load(self) -> Load | None:
+        """The measured load for the what-if model; None when a part of it is not known."""
+        signals = self.signals
+        if signals is None or signals.requests_per_second is None:
+            return None
+        steps = step_times(signals)
+        if steps is None:
+            return None
+        objectives = self.spec.objectives
+        return Load(
+            requests_per_second=max(0.0, signals.requests_per_second),
+            prompts=signals.prompt_tokens or (),
+            outputs=signals.output_tokens or (),
+            steps=steps,
+            first_token_objective_seconds=objectives.timeToFirstTokenMilliseconds / 1000.0,
+            inter_token_objective_seconds=objectives.interTokenLatencyMilliseconds / 1000.0,
+            maximum_tokens=self.maximum_tokens,
+            kv_capacity_tokens=signals.kv_capacity_tokens,
+            kv_bytes_per_token=signals.kv_bytes_per_token,
+            link_bytes_per_second=self.snapshot.link_bytes_per_second,
+        )
