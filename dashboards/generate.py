@@ -1,0 +1,36 @@
+"""Write every dashboard into the chart.
+
+python -m dashboards.generate            # from the root of the repository
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+from dashboards import fleet
+
+TARGET = Path(__file__).resolve().parent.parent / "helm" / "ridgeline" / "dashboards"
+
+DASHBOARDS = {"ridgeline-fleet.json": fleet.build}
+
+
+def rendered() -> dict[str, str]:
+    """File name → JSON of each dashboard, the same text for the same code."""
+    return {
+        name: json.dumps(build().build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+        for name, build in DASHBOARDS.items()
+    }
+
+
+def main() -> None:
+    """Write the files."""
+    TARGET.mkdir(parents=True, exist_ok=True)
+    for name, text in rendered().items():
+        (TARGET / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
