@@ -163,15 +163,14 @@ def image_cannot_be_pulled(spec: FleetSpec, snapshot: Snapshot) -> Verdict | Non
         if engine.waiting_reason not in IMAGE_REASONS or engine.terminating:
             continue
         said = engine.message or ""
-        engines_own = not said or spec.engine.image in said or '"' not in said
-        cure = (
-            f"check `spec.engine.image` ({spec.engine.image})"
-            if engines_own
-            else "that is not `spec.engine.image`: check the operator's `--operator-image` and `spec.engine.podTemplate`"
-        )
+        advice = f"check `spec.engine.image` ({spec.engine.image})"
+        if '"' in said and spec.engine.image not in said:  # Kubernetes quotes the image it cannot get
+            advice = (
+                "it is not `spec.engine.image`: check the operator's `--operator-image` and `spec.engine.podTemplate`"
+            )
         message = _because(f"engine {engine.pod} waits for an image ({engine.waiting_reason})", said)
-        pull_secret = "name a pull secret in `spec.engine.podTemplate` if its registry needs one"
-        return Verdict("True", "ImageCannotBePulled", f"{message}; {cure}, and {pull_secret}")
+        registry_hint = "name a pull secret in `spec.engine.podTemplate` if its registry needs one"
+        return Verdict("True", "ImageCannotBePulled", f"{message}; {advice}, and {registry_hint}")
     return None
 
 
