@@ -72,9 +72,7 @@ class Pods:
         """Write a pod's status, as its kubelet would."""
         status: dict[str, Any] = {
             "phase": "Running",
-            "conditions": [
-                {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:00Z"}
-            ],
+            "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         }
         if address:
             status |= {"podIP": address, "podIPs": [{"ip": address}]}
@@ -114,7 +112,7 @@ class Registrar:
     async def wait(self, condition: Callable[[], Awaitable[bool]], seconds: float = 15) -> None:
         try:
             async with asyncio.timeout(seconds):
-                while not await condition():
+                while not await condition():  # noqa: ASYNC110 - another process is watched
                     await asyncio.sleep(0.05)
         except TimeoutError:
             _, seen = await self.get("/v1/workers")
