@@ -4,8 +4,8 @@ Least squares on a few non-negative features, with three precautions that real s
 
 * Old samples fade (clocks throttle, drivers change), with a memory of a few thousand steps.
 * A sample far from what was expected (a pause of the collector, a CUDA graph captured, a neighbour on the CPU) weighs
-  less the farther it is: within 3 deviations 1, beyond it (3 deviations / distance)^2. A lasting change is followed
-  all the same, because the deviation itself is an average that grows while samples stay far away.
+  less the farther it is: within 3 deviations 1, beyond it (3 deviations / distance)^2. The deviation follows the
+  median distance, 3 % a step, so rare spikes do not widen it; a lasting change does, and is followed after all.
 * Features that move together (sequences and their KV) are held apart by a small ridge on the normalised matrix
   G_ij / sqrt(G_ii G_jj), and a coefficient that comes out negative is left out: no work takes negative time.
 
@@ -16,15 +16,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 
 MEMORY_STEPS = 4000
-WARM_UP_STEPS = 32
-ENOUGH_STEPS = 64
+"""A young regression remembers half of what it saw instead, so that what misled it at first is soon forgotten."""
+SHORTEST_MEMORY_STEPS = 150
+WARM_UP_STEPS = 64
+CONCENTRATION_ROUNDS = 6
 REFIT_STEPS = 32
 RIDGE = 1e-6
-DEVIATION_MEMORY_STEPS = 50
+MEDIAN_STEP = 1.03
+NORMAL_DEVIATION = 1.4826
+"""Standard deviation of a normal distribution, in median distances."""
 SMALLEST_RELATIVE_DEVIATION = 0.01
 """Timers and schedulers jitter: a step within a percent of what was expected is never far away."""
+SMALLEST_DEVIATION_SECONDS = 1e-6
 TOLERATED_TERM_ERROR = 0.05
 """A term is known when the standard error of what it contributes is below this part of the mean step."""
 REACH = 2.0
@@ -33,14 +39,15 @@ REACH = 2.0
 Matrix = list[list[float]]
 
 
-def invert(matrix: Matrix) -> Matrix | None:
-    """The inverse of a small symmetric matrix by Gauss-Jordan elimination, or None when it is singular."""
+def invert(matrix: Matrix) -> Matrix:
+    """The inverse of a small positive definite matrix, by Gauss-Jordan elimination.
+
+    The ridge on the diagonal keeps what is given here away from singular.
+    """
     size = len(matrix)
     rows = [[*row, *(1.0 if i == j else 0.0 for j in range(size))] for i, row in enumerate(matrix)]
     for column in range(size):
         pivot = max(range(column, size), key=lambda i: abs(rows[i][column]))
-        if abs(rows[pivot][column]) < 1e-12:
-            return None
         rows[column], rows[pivot] = rows[pivot], rows[column]
         divisor = rows[column][column]
         rows[column] = [value / divisor for value in rows[column]]
@@ -52,7 +59,10 @@ def invert(matrix: Matrix) -> Matrix | None:
 
 
 class RobustRegression:
-    """Online robust least squares of seconds on a fixed number of features."""
+    """Online robust least squares of seconds on a fixed number of features.
+
+    A step costs a prediction and an append; sums and solution are renewed every `REFIT_STEPS` steps, column by column.
+    """
 
     def __init__(self, features: int) -> None:
         self._features = features
@@ -60,118 +70,123 @@ class RobustRegression:
         self._moment = [0.0] * features
         self._weight = 0.0
         self._mean_seconds = 0.0
-        self._largest = [0.0] * features
-        self._warm_up: list[tuple[Sequence[float], float]] = []
+        self._largest = (0.0,) * features
+        self._pending: list[tuple[Sequence[float], float, float]] = []
+        """Steps that are not in the sums yet: features, seconds and weight."""
         self._deviation = 0.0
-        self._since_fit = 0
-        self._inverse_diagonal: list[float] | None = None
-        self.coefficients: list[float] | None = None
+        self._inverse_diagonal = [0.0] * features
+        self._coefficients: list[float] | None = None
         self.samples = 0
         """Steps learned from so far."""
 
     def add(self, x: Sequence[float], seconds: float) -> None:
         """Learn from one step."""
         self.samples += 1
-        self._largest = [max(a, b) for a, b in zip(self._largest, x, strict=True)]
-        coefficients = self.coefficients
+        coefficients = self._coefficients
         if coefficients is None:
-            self._warm_up.append((x, seconds))
-            if len(self._warm_up) >= WARM_UP_STEPS:
+            self._pending.append((x, seconds, 1.0))
+            if len(self._pending) == WARM_UP_STEPS:
                 self._start()
             return
-        expected = sum(c * v for c, v in zip(coefficients, x, strict=True))
+        expected = sum(map(mul, coefficients, x))
         distance = abs(seconds - expected)
-        far = 3.0 * max(self._deviation, SMALLEST_RELATIVE_DEVIATION * expected)
+        deviation = max(self._deviation, SMALLEST_RELATIVE_DEVIATION * expected, SMALLEST_DEVIATION_SECONDS)
+        far = 3.0 * deviation
         weight = 1.0 if distance <= far else (far / distance) ** 2
-        # 1.25 times the mean absolute deviation is the standard deviation of a normal distribution.
-        self._deviation += (1.25 * min(distance, 2.0 * far) - self._deviation) / DEVIATION_MEMORY_STEPS
-        self._accumulate(x, seconds, weight)
-        self._since_fit += 1
-        if self._since_fit >= REFIT_STEPS:
+        self._deviation = (
+            deviation * MEDIAN_STEP if distance * NORMAL_DEVIATION > deviation else deviation / MEDIAN_STEP
+        )
+        self._pending.append((x, seconds, weight))
+        if len(self._pending) == REFIT_STEPS:
+            self._take_in()
             self._fit()
 
     def predict(self, x: Sequence[float]) -> float | None:
         """Seconds of a step with these features, or None while that is unknown."""
-        if self.coefficients is None or self.samples < ENOUGH_STEPS:
+        if self._coefficients is None:
             return None
         if any(v > REACH * seen for v, seen in zip(x, self._largest, strict=True)):
             return None
-        return sum(c * v for c, v in zip(self.coefficients, x, strict=True))
+        seconds: float = sum(map(mul, self._coefficients, x))
+        return seconds
 
     def known_terms(self) -> list[float | None]:
         """The coefficients, each None while the samples do not tell it apart from the others."""
-        if self.coefficients is None or self._inverse_diagonal is None or self.samples < ENOUGH_STEPS:
+        if self._coefficients is None:
             return [None] * self._features
         terms: list[float | None] = []
-        for i, coefficient in enumerate(self.coefficients):
-            if not self._gram[i][i]:
-                terms.append(None)
-                continue
+        for i, coefficient in enumerate(self._coefficients):
             # Standard error of the coefficient times the feature's root mean square.
             error = self._deviation * math.sqrt(max(0.0, self._inverse_diagonal[i]) / self._weight)
-            terms.append(coefficient if error <= TOLERATED_TERM_ERROR * self._mean_seconds else None)
+            known = self._gram[i][i] > 0.0 and error <= TOLERATED_TERM_ERROR * self._mean_seconds
+            terms.append(coefficient if known else None)
         return terms
 
-    def _accumulate(self, x: Sequence[float], seconds: float, weight: float) -> None:
-        keep = 1.0 - 1.0 / MEMORY_STEPS
-        for i, a in enumerate(x):
-            row = self._gram[i]
-            self._moment[i] = keep * self._moment[i] + weight * a * seconds
-            for j, b in enumerate(x):
-                row[j] = keep * row[j] + weight * a * b
-        self._weight = keep * self._weight + weight
-        if self._weight:
-            self._mean_seconds += weight / self._weight * (seconds - self._mean_seconds)
+    def _take_in(self) -> None:
+        """Add the pending steps to the sums, after fading these."""
+        rows, seconds, weights = zip(*self._pending, strict=True)
+        columns = list(zip(*rows, strict=True))
+        memory = min(MEMORY_STEPS, max(SHORTEST_MEMORY_STEPS, self.samples // 2))
+        keep = (1.0 - 1.0 / memory) ** len(rows)
+        for i, column in enumerate(columns):
+            weighted = list(map(mul, column, weights))
+            self._moment[i] = keep * self._moment[i] + sum(map(mul, weighted, seconds))
+            for j in range(i, self._features):
+                value = keep * self._gram[i][j] + sum(map(mul, weighted, columns[j]))
+                self._gram[i][j] = self._gram[j][i] = value
+        added = sum(weights)
+        before = keep * self._weight
+        self._weight = before + added
+        self._mean_seconds = (before * self._mean_seconds + sum(map(mul, weights, seconds))) / self._weight
+        self._largest = tuple(max(seen, *column) for seen, column in zip(self._largest, columns, strict=True))
+        self._pending.clear()
 
     def _start(self) -> None:
-        """Fit the warm-up samples, once with all and once without those far from the median deviation."""
-        samples, self._warm_up = self._warm_up, []
-        kept = samples
-        for _ in range(3):
+        """Fit the warm-up steps: all, then again and again the nearer half, at last all that are not far from that."""
+        steps = self._pending.copy()
+        distances = [0.0] * len(steps)
+        limit = math.inf
+        for round_ in range(CONCENTRATION_ROUNDS + 1):
             self._gram = [[0.0] * self._features for _ in range(self._features)]
             self._moment = [0.0] * self._features
-            self._weight = self._mean_seconds = 0.0
-            for x, seconds in kept:
-                self._accumulate(x, seconds, 1.0)
-            self._fit()
-            assert self.coefficients is not None
-            fitted = self.coefficients
-            distances = [abs(y - sum(c * v for c, v in zip(fitted, x, strict=True))) for x, y in samples]
-            median = sorted(distances)[len(distances) // 2]
-            self._deviation = 1.4826 * median
-            far = 4.0 * max(median, SMALLEST_RELATIVE_DEVIATION * self._mean_seconds)
-            kept = [sample for sample, distance in zip(samples, distances, strict=True) if distance <= far]
+            self._weight = 0.0
+            self._pending = [step for step, distance in zip(steps, distances, strict=True) if distance <= limit]
+            self._take_in()
+            fitted = self._fit()
+            distances = [abs(seconds - sum(map(mul, fitted, x))) for x, seconds, _ in steps]
+            limit = median = sorted(distances)[len(distances) // 2]
+            if round_ == CONCENTRATION_ROUNDS - 1:
+                limit = 3.0 * max(NORMAL_DEVIATION * median, SMALLEST_RELATIVE_DEVIATION * self._mean_seconds)
+        self._deviation = NORMAL_DEVIATION * median
 
-    def _fit(self) -> None:
-        self._since_fit = 0
+    def _fit(self) -> list[float]:
+        """Renew the coefficients: solve, and solve again without the most negative one until none is negative."""
         norms = [math.sqrt(self._gram[i][i]) for i in range(self._features)]
         active = [i for i in range(self._features) if norms[i] > 0.0]
         coefficients = [0.0] * self._features
-        diagonal = [0.0] * self._features
-        first = True
+        diagonal: list[float] | None = None
         while active:
-            normalised = [
-                [self._gram[i][j] / (norms[i] * norms[j]) + (RIDGE if i == j else 0.0) for j in active] for i in active
-            ]
-            inverse = invert(normalised)
-            if inverse is None:
-                return  # keep the last fit
-            if first:
+            inverse = invert(
+                [
+                    [self._gram[i][j] / (norms[i] * norms[j]) + (RIDGE if i == j else 0.0) for j in active]
+                    for i in active
+                ]
+            )
+            if diagonal is None:
+                diagonal = [0.0] * self._features
                 for row, i in enumerate(active):
                     diagonal[i] = inverse[row][row]
-                first = False
-            solution = [
-                sum(inverse[row][col] * self._moment[j] / norms[j] for col, j in enumerate(active))
-                for row in range(len(active))
-            ]
-            worst = min(range(len(active)), key=lambda row: solution[row])
+            right = [self._moment[j] / norms[j] for j in active]
+            solution = [sum(map(mul, row, right)) for row in inverse]
+            worst = min(range(len(active)), key=solution.__getitem__)
             if solution[worst] >= 0.0:
-                for row, i in enumerate(active):
-                    coefficients[i] = solution[row] / norms[i]
+                for i, value in zip(active, solution, strict=True):
+                    coefficients[i] = value / norms[i]
                 break
             del active[worst]
-        self.coefficients = coefficients
-        self._inverse_diagonal = diagonal
+        self._coefficients = coefficients
+        self._inverse_diagonal = diagonal or [0.0] * self._features
+        return coefficients
 
 
 class DecodeBaseline:

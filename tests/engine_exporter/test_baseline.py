@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ridgeline_exporters.engine.baseline import WARM_UP_STEPS, DecodeBaseline, RobustRegression, StepModel
+
+FIXED, SEQUENCE, KV, PREFILL = 8e-3, 3e-5, 1e-8, 4e-6
+
+
+def decode_seconds(sequences: int, kv_tokens: int) -> float:
+    return FIXED + SEQUENCE * sequences + KV * kv_tokens
+
+
+def loads(dice: random.Random, steps: int) -> Iterator[tuple[int, int]]:
+    """Sequences and KV tokens as a day might bring them."""
+    for _ in range(steps):
+        sequences = dice.randint(1, 128)
+        yield sequences, sequences * dice.randint(100, 4000)
+
+
+def learned(steps: int = 600, noise: float = 0.02, seed: int = 1) -> DecodeBaseline:
+    dice = random.Random(seed)
+    baseline = DecodeBaseline()
+    for sequences, kv_tokens in loads(dice, steps):
+        baseline.add(sequences, kv_tokens, decode_seconds(sequences, kv_tokens) * dice.gauss(1.0, noise))
+    return baseline
+
+
+def test_nothing_is_predicted_before_enough_steps_were_seen() -> None:
+    baseline = DecodeBaseline()
+    for _ in range(WARM_UP_STEPS):
+        assert baseline.seconds(8, 8000) is None
+        baseline.add(8, 8000, 0.01)
+    assert baseline.seconds(8, 8000) == pytest.approx(0.01, rel=0.01)
+    assert baseline.samples == WARM_UP_STEPS
+
+
+def test_far_beyond_what_was_seen_nothing_is_predicted() -> None:
+    baseline = learned()
+    assert baseline.seconds(200, 100_000) is not None
+    assert baseline.seconds(1000, 100_000) is None
+    assert baseline.seconds(100, 10_000_000) is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    spike_share=st.floats(0.0, 0.15),
+    spike=st.floats(2.0, 100.0),
+    noise=st.floats(0.0, 0.05),
+)
+def test_spikes_among_the_samples_hardly_move_the_prediction(
+    seed: int, spike_share: float, spike: float, noise: float
+) -> None:
+    dice = random.Random(seed)
+    baseline = DecodeBaseline()
+    for sequences, kv_tokens in loads(dice, 600):
+        seconds = decode_seconds(sequences, kv_tokens) * max(0.5, dice.gauss(1.0, noise))
+        baseline.add(sequences, kv_tokens, seconds * (spike if dice.random() < spike_share else 1.0))
+    for sequences, kv_tokens in ((4, 4000), (64, 60_000), (100, 300_000)):
+        predicted = baseline.seconds(sequences, kv_tokens)
+        assert predicted is not None
+        assert predicted == pytest.approx(decode_seconds(sequences, kv_tokens), rel=0.15)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 1000), st.integers(0, 10**7), st.floats(0.0, 100.0)), min_size=1, max_size=300
+    )
+)
+def test_a_prediction_is_never_negative_whatever_was_measured(steps: list[tuple[int, int, float]]) -> None:
+    baseline = DecodeBaseline()
+    for sequences, kv_tokens, seconds in steps:
+        baseline.add(sequences, kv_tokens, seconds)
+    for sequences, kv_tokens, _ in steps:
+        predicted = baseline.seconds(sequences, kv_tokens)
+        assert predicted is None or predicted >= 0.0
+
+
+@pytest.mark.parametrize("change", [pytest.param(3.0, id="slower"), pytest.param(0.4, id="faster")])
+def test_a_lasting_change_is_followed(change: float) -> None:
+    dice = random.Random(5)
+    baseline = learned()
+    for sequences, kv_tokens in loads(dice, 12_000):
+        baseline.add(sequences, kv_tokens, change * decode_seconds(sequences, kv_tokens) * dice.gauss(1.0, 0.02))
+    assert baseline.seconds(64, 60_000) == pytest.approx(change * decode_seconds(64, 60_000), rel=0.1)
+
+
+def test_a_load_that_never_varies_is_still_predicted_where_it_is() -> None:
+    baseline = DecodeBaseline()
+    for _ in range(500):
+        baseline.add(16, 16_000, 0.012)
+    assert baseline.seconds(16, 16_000) == pytest.approx(0.012, rel=1e-3)
+
+
+def test_the_terms_of_the_step_model_are_learned_from_a_varied_load() -> None:
+    dice = random.Random(2)
+    model = StepModel()
+    assert model.terms() == {}
+    for sequences, kv_tokens in loads(dice, 3000):
+        prefill = dice.choice((0, 0, 0, 512, 2048))
+        seconds = decode_seconds(sequences, kv_tokens) + PREFILL * prefill
+        model.add(sequences, kv_tokens, prefill, seconds * dice.gauss(1.0, 0.02))
+    assert model.terms() == {
+        "fixed": pytest.approx(FIXED, rel=0.1),
+        "decode_sequence": pytest.approx(SEQUENCE, rel=0.15),
+        "kv_token": pytest.approx(KV, rel=0.15),
+        "prefill_token": pytest.approx(PREFILL, rel=0.1),
+    }
+
+
+def test_terms_that_the_load_does_not_tell_apart_stay_unknown() -> None:
+    dice = random.Random(3)
+    model = StepModel()
+    for _ in range(1000):
+        model.add(16, 16_000, 0, 0.012 * dice.gauss(1.0, 0.02))
+    assert model.terms() == {}
+
+
+def test_an_engine_that_only_prefills_knows_its_fixed_and_prefill_terms() -> None:
+    dice = random.Random(4)
+    model = StepModel()
+    for _ in range(2000):
+        tokens = dice.randint(64, 4096)
+        model.add(0, 0, tokens, (FIXED + PREFILL * tokens) * dice.gauss(1.0, 0.02))
+    assert model.terms() == {
+        "fixed": pytest.approx(FIXED, rel=0.1),
+        "prefill_token": pytest.approx(PREFILL, rel=0.05),
+    }
+
+
+def test_the_warm_up_is_not_spoilt_by_a_slow_first_step() -> None:
+    dice = random.Random(6)
+    regression = RobustRegression(2)
+    regression.add((1.0, 5.0), 60.0)  # the first step compiles and captures
+    for _ in range(WARM_UP_STEPS):
+        x = dice.uniform(1.0, 10.0)
+        regression.add((1.0, x), 0.01 + 0.001 * x)
+    assert regression.predict((1.0, 5.0)) == pytest.approx(0.015, rel=0.02)

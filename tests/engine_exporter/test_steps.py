@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ridgeline_exporters.engine.requests import RequestState, admit
+from ridgeline_exporters.engine.steps import PhaseSums, StepKind, StepRecord, read_step
+from tests.engine_exporter.synthetic import SyntheticPrefillStats, SyntheticRequest, SyntheticSchedulerOutput, step
+
+
+def read(output: SyntheticSchedulerOutput, states: dict[str, RequestState]) -> StepRecord:
+    for new in output.scheduled_new_reqs:
+        states.setdefault(new.req_id, RequestState(new.prompt_len))
+    return read_step(output, states)
+
+
+def sums(record: StepRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def of(phase: PhaseSums) -> tuple[int, ...]:
+        return phase.tokens, phase.attended_pairs, phase.kv_tokens, phase.sampled, phase.sequences
+
+    return of(record.prefill), of(record.decode)
+
+
+NOTHING = (0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "start", "tokens", "prefill", "decode", "finished"),
+    [
+        pytest.param(10, 0, 10, (10, 55, 0, 1, 1), NOTHING, 1, id="a whole prompt"),
+        pytest.param(10, 0, 4, (4, 10, 0, 0, 1), NOTHING, 0, id="a first chunk yields no token"),
+        pytest.param(10, 4, 4, (4, 26, 4, 0, 1), NOTHING, 0, id="a middle chunk reads what is cached"),
+        pytest.param(10, 8, 2, (2, 19, 8, 1, 1), NOTHING, 1, id="the last chunk yields a token"),
+        pytest.param(10, 9, 1, (1, 10, 9, 1, 1), NOTHING, 1, id="a last chunk of one token is prefill"),
+        pytest.param(10, 10, 1, NOTHING, (1, 11, 11, 1, 1), 0, id="the first output token is decode"),
+        pytest.param(10, 25, 1, NOTHING, (1, 26, 26, 1, 1), 0, id="a later output token is decode"),
+    ],
+)
+def test_positions_in_the_prompt_are_prefill_and_the_others_decode(
+    prompt: int, start: int, tokens: int, prefill: tuple[int, ...], decode: tuple[int, ...], finished: int
+) -> None:
+    record = read(step(cached={"a": (start, tokens)}), {"a": RequestState(prompt)})
+    assert sums(record) == (prefill, decode)
+    assert record.prefills_finished == finished
+
+
+@pytest.mark.parametrize(
+    ("cached", "kind"),
+    [
+        pytest.param({"a": (0, 8)}, StepKind.PREFILL, id="prefill"),
+        pytest.param({"b": (12, 1)}, StepKind.DECODE, id="decode"),
+        pytest.param({"a": (0, 8), "b": (12, 1)}, StepKind.MIXED, id="mixed"),
+    ],
+)
+def test_a_step_is_named_after_what_it_holds(cached: dict[str, tuple[int, int]], kind: StepKind) -> None:
+    assert read(step(cached=cached), {"a": RequestState(20), "b": RequestState(12)}).kind is kind
+
+
+def test_a_prompt_that_is_completed_counts_as_finished_once() -> None:
+    states: dict[str, RequestState] = {}
+    assert read(step(new={"a": (10, 0, 10)}), states).prefills_finished == 1
+    read(step(cached={"a": (10, 1)}), states)
+    again = read(step(cached={"a": (0, 10)}, resumed={"a"}), states)
+    assert (again.prefill.tokens, again.prefills_finished) == (10, 0)
+
+
+def test_what_is_computed_again_after_preemption_is_prefill_and_going_on_is_decode() -> None:
+    states: dict[str, RequestState] = {}
+    read(step(new={"a": (10, 0, 10)}), states)
+    for position in range(10, 14):
+        read(step(cached={"a": (position, 1)}), states)
+    # 14 positions were computed; the 15th token was sampled and waits.
+    record = read(step(cached={"a": (0, 15)}, resumed={"a"}), states)
+    assert (record.prefill.tokens, record.decode.tokens) == (14, 1)
+    assert (record.prefill.sampled, record.decode.sampled) == (0, 1)
+    assert sums(read(step(cached={"a": (15, 1)}), states)) == (NOTHING, (1, 16, 16, 1, 1))
+
+
+def test_catching_up_in_chunks_yields_a_token_only_at_the_end() -> None:
+    states: dict[str, RequestState] = {}
+    read(step(new={"a": (4, 0, 4)}), states)
+    read(step(cached={"a": (4, 1)}), states)
+    first = read(step(cached={"a": (0, 5)}, resumed={"a"}), states)
+    assert sums(first) == ((5, 15, 0, 0, 1), NOTHING)
+    assert sums(read(step(cached={"a": (5, 1)}), states)) == (NOTHING, (1, 6, 6, 1, 1))
+
+
+def test_a_preempted_request_that_comes_back_as_new_is_recognised() -> None:
+    states: dict[str, RequestState] = {}
+    read(step(new={"a": (10, 0, 10)}), states)
+    read(step(cached={"a": (10, 1)}), states)
+    record = read(step(new={"a": (10, 0, 12)}), states)  # the second model runner reports it like this
+    assert (record.prefill.tokens, record.decode.tokens) == (11, 1)
+
+
+def test_a_request_preempted_inside_its_prompt_starts_its_prompt_again() -> None:
+    states: dict[str, RequestState] = {}
+    read(step(new={"a": (10, 0, 4)}), states)
+    record = read(step(cached={"a": (0, 10)}, resumed={"a"}), states)
+    assert sums(record) == ((10, 55, 0, 1, 1), NOTHING)
+    assert record.prefills_finished == 1
+
+
+def test_speculated_tokens_are_decode_and_each_yields_logits() -> None:
+    record = read(step(cached={"a": (20, 4)}, speculated={"a": 3}), {"a": RequestState(10)})
+    assert sums(record) == (NOTHING, (4, 21 + 22 + 23 + 24, 24, 4, 1))
+
+
+def test_the_last_prompt_token_of_a_received_prompt_counts_as_decode() -> None:
+    request = SyntheticRequest("a", 100, prefill_stats=SyntheticPrefillStats(0, 100))
+    state = admit(request, 100, 99)
+    record = read(step(new={"a": (100, 99, 1)}), {"a": state})
+    assert sums(record) == (NOTHING, (1, 100, 100, 1, 1))
+    assert (record.prefills_finished, state.external_tokens) == (0, 100)
+
+
+@given(
+    prompt=st.integers(1, 200),
+    cached=st.integers(0, 199),
+    outputs=st.integers(1, 50),
+    chunk=st.integers(1, 64),
+)
+def test_however_a_request_is_cut_the_phases_add_up_to_its_tokens(
+    prompt: int, cached: int, outputs: int, chunk: int
+) -> None:
+    cached = min(cached, prompt - 1)
+    states = {"a": RequestState(prompt)}
+    prefill = decode = pairs = samples = 0
+    position = cached
+    while position < prompt + outputs - 1:
+        n = min(chunk, prompt - position) if position < prompt else 1
+        record = read(step(cached={"a": (position, n)}), states)
+        prefill += record.prefill.tokens
+        decode += record.decode.tokens
+        pairs += record.prefill.attended_pairs + record.decode.attended_pairs
+        samples += record.prefill.sampled + record.decode.sampled
+        position += n
+    assert prefill == prompt - cached
+    assert decode == outputs - 1
+    assert samples == outputs
+    assert pairs == sum(range(cached + 1, prompt + outputs))
