@@ -134,7 +134,7 @@ def stall() -> Row:
         rate("ridgeline_engine_decode_seconds_total"),
     )
     return Row(
-        "Decode stall",
+        "What prefills cost decodes",
         (
             (
                 graph(
