@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from ridgeline.api.conditions import Verdict
 from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, Mode, Policy
 from ridgeline.decide import reasons
+from ridgeline.decide.calibration import calibrated
 from ridgeline.decide.candidates import Assessment, assess
 from ridgeline.decide.guards import GUARDS, RESTS, first
 from ridgeline.decide.levers import LEVERS
@@ -72,7 +73,7 @@ def advise(question: Question) -> Advice:
     """Triggers, candidates, levers. The guards must have passed."""
     load = question.load()
     assert load is not None, "a guard lets nothing pass that cannot be scored"
-    scores = assess(question, load)
+    scores = assess(question, calibrated(question, load))
     trigger = next((found for look in TRIGGERS if (found := look(question, scores))), None)
     if trigger is None:
         return _stay(question, scores, reasons.OBJECTIVES_MET, _fine(question, scores))

@@ -66,31 +66,26 @@ def wanted_counts(target: TopologyStatus, engines: int) -> dict[Role, int] | Non
 def changes(engines: Sequence[EngineState], wanted: Counts) -> list[tuple[EngineState, Role]]:
     """Every change that leads from today's roles to the wanted counts, in the order to make them.
 
-    Roles that lack engines take turns, prefill first; each takes the least busy engine of a role that has too many
-    (one that is not ready has no work, one that does not tell counts as busy), so that as little work as possible is
-    left behind on an engine that no longer fits it.
+    The role that has the least of what it wants comes first (prefill before decode before mixed), so that pairs form
+    early. It takes the least busy engine of a role that has too many (one that is not ready has no work, one that does
+    not tell counts as busy), so that as little work as possible is left behind on an engine that no longer fits it.
     """
     have = counts(e.role for e in engines)
-    spare = {role: have[role] - wanted[role] for role in Role}
     free = sorted(engines, key=_busyness)
-    order = (Role.PREFILL, Role.DECODE, Role.MIXED)
     made: list[tuple[EngineState, Role]] = []
-    while any(spare[role] < 0 for role in order):
-        progress = False
-        for role in order:
-            if spare[role] >= 0:
-                continue
-            donor = next((e for e in free if spare[e.role] > 0), None)
-            if donor is None:
-                continue
-            free.remove(donor)
-            spare[donor.role] -= 1
-            spare[role] += 1
-            made.append((donor, role))
-            progress = True
-        if not progress:
+    while lacking := [role for role in _ORDER if have[role] < wanted[role]]:
+        role = min(lacking, key=lambda r: have[r] / wanted[r])
+        donor = next((e for e in free if have[e.role] > wanted[e.role]), None)
+        if donor is None:
             break
+        free.remove(donor)
+        have[donor.role] -= 1
+        have[role] += 1
+        made.append((donor, role))
     return made
+
+
+_ORDER = (Role.PREFILL, Role.DECODE, Role.MIXED)
 
 
 def _busyness(engine: EngineState) -> tuple[float, str]:

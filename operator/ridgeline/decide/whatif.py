@@ -23,6 +23,7 @@ objective are late. q is the share of late steps, m = O - 1 the gaps of a reques
 such prompt makes. A request misses when more than 5 % of its gaps are late, that is when it meets at least
 j = ⌊m/20κ⌋ + 1 of such rows. It begins inside one with probability q and meets more at rate q/κ a step:
 P = q·P[N ≥ j-1] + (1 - q)·P[N ≥ j], N Poisson of mean m·q/κ.  A step without prefill that is late makes all late.
+Prompts that come together hit each other's decodes more often than strangers would: a burst factor multiplies q here.
 
 **KV.** B·C tokens, with the spread of B, must stay below 90 % of what an engine holds.
 
@@ -67,6 +68,8 @@ class Load:
     link_bytes_per_second: float | None = None
     arrival_variability: float = 1.5
     """Squared coefficient of variation of the time between arrivals: 1 is Poisson, real traffic is burstier."""
+    burst: float = 1.0
+    """How many times more often than by chance a decode meets somebody's prefill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +273,7 @@ def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -
     if late_steps <= 0.0:
         return 0.0, worst
     steps_per_second = max(1e-9, 1.0 - busy) / step
-    share_late = min(1.0, rate * late_steps / steps_per_second)
+    share_late = min(1.0, load.burst * rate * late_steps / steps_per_second)
     row = max(1.0, late_steps / max(prompts_with, 1e-12))
     missed = sum(share * _late_rows(max(0.0, tokens - 1.0), share_late, row) for tokens, share in _shares(load.outputs))
     return min(1.0, missed), worst
