@@ -26,6 +26,11 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* Those labels beside the user's, which never replace them. Call with (list $ "operator" .Values.podLabels). */}}
+{{- define "ridgeline.labelsWith" -}}
+{{- toYaml (merge (include "ridgeline.labels" . | fromYaml) (index . 2)) }}
+{{- end }}
+
 {{- define "ridgeline.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
