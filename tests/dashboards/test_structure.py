@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ def test_every_query_is_about_the_chosen_fleet(board: dict[str, Any]) -> None:
             assert chosen or any(name in target["expr"] for name in of_the_operator), panel["title"]
 
 
-FAULTS = {
+FAULTS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, Any]], object]]] = {
     "id": ("is used twice", lambda panel, other: panel.update(id=other["id"])),
     "title": ("is used twice", lambda panel, other: panel.update(title=other["title"])),
     "description": ("no sentence", lambda panel, _: panel.update(description="")),
