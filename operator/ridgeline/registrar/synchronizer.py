@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ridgeline.api.fleet import Role
 from ridgeline.registrar.backend import RouterBackend, RouterError
@@ -35,6 +35,7 @@ class TableView:
     """Healthy workers: engine pod → role."""
 
 
+CHANGED = "the pods have changed and a pass is under way"
 NOT_LOOKED_YET = TableView(False, "the table has not been read yet", {})
 
 
@@ -48,6 +49,7 @@ class Synchronizer:
         self._seen: Desired = {}
         self._slow: frozenset[str] = frozenset()
         self._changed_at: float | None = None
+        self._logged: str | None = None
         self.view = NOT_LOOKED_YET
         self.last_pass: float = time.monotonic()
         """Monotonic seconds when the last pass ended, well or not."""
@@ -58,6 +60,7 @@ class Synchronizer:
             return
         self._seen = desired
         self._changed_at = self._changed_at or time.monotonic()
+        self.view = replace(self.view, synchronized=False, message=CHANGED)
         self._wake.set()
 
     async def run(self, watch: PodWatch) -> None:
@@ -157,8 +160,9 @@ class Synchronizer:
         self.view = TableView(not found, message, healthy)
 
     def _log_once(self, message: str) -> None:
-        if message == self.view.message:
+        if message == self._logged:
             return
+        self._logged = message
         if message:
             log.warning("the table differs from the labels: %s", message)
         else:

@@ -1,6 +1,6 @@
 """The router: SMG with a registrar beside it, its Service and the registrar's rights.
 
-Why these flags (SMG 1.13.0, see `docs/decisions/`):
+Why these flags (SMG 1.13.0):
 
 * `--enable-igw` lets mixed, prefill and decode engines share one model in one table.
 * `--policy least_load` sends a request to the engine with the fewest in flight. Prompts differ in cost by
@@ -24,6 +24,8 @@ SERVICE_PORT = 8000
 """Port of the Service that clients use: the one that vLLM itself would have."""
 PRE_STOP_SECONDS = 5
 """Until every node has taken the router out of its Service."""
+REGISTRAR_PRE_STOP_SECONDS = 15
+"""Until the router takes no new requests (its sleep and the 5 s for which SMG listens on): roles change till then."""
 SHUTDOWN_GRACE_SECONDS = 300
 KILL_MARGIN_SECONDS = 10
 VOLUME_SCRATCH, VOLUME_API_ACCESS = "scratch", "api-access"
@@ -96,6 +98,14 @@ def router_deployment(fleet: InferenceFleet, operator_image: str, pull_policy: s
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": grace_period_seconds(fleet),
                     "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+                    "topologySpreadConstraints": [
+                        {
+                            "topologyKey": "kubernetes.io/hostname",
+                            "maxSkew": 1,
+                            "whenUnsatisfiable": "ScheduleAnyway",
+                            "labelSelector": {"matchLabels": selector(fleet, names.COMPONENT_ROUTER)},
+                        }
+                    ],
                     "containers": [
                         router_container(fleet),
                         registrar_container(fleet, operator_image, pull_policy),
@@ -156,6 +166,7 @@ def registrar_container(fleet: InferenceFleet, operator_image: str, pull_policy:
         "ports": [{"name": "registrar", "containerPort": names.REGISTRAR_PORT, "protocol": "TCP"}],
         "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "384Mi"}},
         "livenessProbe": _probe("/healthz", "registrar", period=10, failures=6),
+        "lifecycle": {"preStop": {"sleep": {"seconds": REGISTRAR_PRE_STOP_SECONDS}}},
         "securityContext": RESTRICTED,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
