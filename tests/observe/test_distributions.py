@@ -40,7 +40,10 @@ def cumulative(*buckets: tuple[float, float]) -> dict[float, float]:
             id="overflow lies just above the largest bound",
         ),
         pytest.param(
-            {100.0: 0.0, INF: 5.0}, 10_000.0, ((100 * OVERFLOW_FACTOR, 1.0),), id="overflow stays near whatever the mean"
+            {100.0: 0.0, INF: 5.0},
+            10_000.0,
+            ((100 * OVERFLOW_FACTOR, 1.0),),
+            id="overflow stays near whatever the mean",
         ),
         pytest.param({100.0: 2.0, 200.0: 1.9999, INF: 2.0}, None, ((10.0, 1.0),), id="float noise is not a request"),
         pytest.param({100.0: 2.0, INF: 2.0}, math.nan, ((10.0, 1.0),), id="a NaN mean is no mean"),
