@@ -15,6 +15,9 @@ from ridgeline_exporters.roofline.work import PhaseWork, phase_work
 WINDOW_SECONDS = 10.0
 WINDOW_STEP_SECONDS = 0.25
 
+Work = tuple[tuple[float, ...], tuple[float, ...]]
+"""FLOPs and bytes, by phase."""
+
 
 class Accounting:
     """Turns step records and durations into totals.
@@ -103,21 +106,21 @@ class Window:
 
     def __init__(self, totals: Totals, started: float) -> None:
         self._totals = totals
-        self._marks: deque[tuple[float, tuple[float, ...], tuple[float, ...]]] = deque(maxlen=128)
+        self._started = started
+        self._marks: deque[tuple[float, Work]] = deque(maxlen=128)
         self._next = started
-        self.mark(started)
 
     def mark(self, now: float) -> None:
-        """Remember the totals, at most every quarter of a second. Called by the busy loop before it adds to them."""
+        """Remember the totals before a step that is complete now is added, at most every quarter of a second."""
         if now >= self._next:
-            self._marks.append((now, *self._read()))
+            self._marks.append((now, self._read()))
             self._next = now + WINDOW_STEP_SECONDS
 
     def gauges(self, now: float, roof: Roof | None) -> Mapping[str, list[Sample]]:
         """Intensity and utilisations over the last ten seconds, or since the start if that is less."""
-        then, flops_then, bytes_then = self._mark_before(now - WINDOW_SECONDS)
+        elapsed = min(max(now - self._started, WINDOW_STEP_SECONDS), WINDOW_SECONDS)
         flops_now, bytes_now = self._read()
-        elapsed = min(now - then, WINDOW_SECONDS)
+        flops_then, bytes_then = self._at(now - WINDOW_SECONDS, (flops_now, bytes_now))
         intensity: list[Sample] = []
         bandwidth: list[Sample] = []
         compute: list[Sample] = []
@@ -125,7 +128,7 @@ class Window:
             flops, moved = flops_now[i] - flops_then[i], bytes_now[i] - bytes_then[i]
             if moved > 0:
                 intensity.append(((phase,), flops / moved))
-            if roof is not None and elapsed > 0:
+            if roof is not None:
                 bandwidth.append(((phase,), moved / elapsed / roof.memory_bytes_per_second))
                 compute.append(((phase,), flops / elapsed / roof.flops_per_second))
         return {
@@ -134,18 +137,11 @@ class Window:
             "compute_utilization_ratio": compute,
         }
 
-    def _read(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _read(self) -> Work:
         totals = self._totals
-        return (
-            tuple(totals.flops[phase] for phase in PHASES),
-            tuple(totals.memory_bytes(phase) for phase in PHASES),
-        )
+        return tuple(totals.flops[p] for p in PHASES), tuple(totals.memory_bytes(p) for p in PHASES)
 
-    def _mark_before(self, limit: float) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-        """The last mark at or before `limit`, else the first. Copied by index: the busy loop may append meanwhile."""
-        marks = [self._marks[i] for i in range(len(self._marks))]
-        found = marks[0]
-        for mark in marks:
-            if mark[0] <= limit:
-                found = mark
-        return found
+    def _at(self, moment: float, now: Work) -> Work:
+        """The totals at a moment: those of the first mark after it, or today's when no step was completed since."""
+        marks = [self._marks[i] for i in range(len(self._marks))]  # by index: the busy loop may append meanwhile
+        return next((work for marked, work in marks if marked > moment), now)

@@ -78,7 +78,7 @@ class ExporterServer(ThreadingHTTPServer):
     def start(self) -> None:
         """Serve in a daemon thread of its own."""
         threading.Thread(
-            target=self.serve_forever, kwargs={"poll_interval": 1.0}, name="ridgeline-exporter", daemon=True
+            target=self.serve_forever, kwargs={"poll_interval": 0.25}, name="ridgeline-exporter", daemon=True
         ).start()
 
     def token_is(self, header: str | None) -> bool:
