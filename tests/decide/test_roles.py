@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.api.fleet import Mode, Role, TopologyStatus
@@ -96,6 +96,7 @@ def journeys(draw: st.DrawFn) -> tuple[str, str, int]:
     return start, goal, draw(st.integers(1, 4))
 
 
+@settings(deadline=None)
 @given(journeys())
 def test_every_table_on_the_way_serves_in_any_order_and_the_way_ends(journey: tuple[str, str, int]) -> None:
     start, goal, at_once = journey
@@ -112,6 +113,7 @@ def test_every_table_on_the_way_serves_in_any_order_and_the_way_ends(journey: tu
     assert counts(e.role for e in fleet) == target
 
 
+@settings(deadline=None)
 @given(fleets, st.text("mpd", min_size=1, max_size=12), st.integers(1, 4))
 def test_ready_engines_that_serve_go_on_serving_whatever_the_others_do(letters: str, goal: str, at_once: int) -> None:
     fleet = engines(letters)

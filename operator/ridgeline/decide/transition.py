@@ -52,7 +52,7 @@ def next_step(
     for _ in range(2 * len(Step)):
         answer = _interruption(case, transition) or STEPS[transition.step](case, transition)
         if isinstance(answer, StepPlan):
-            settled = transition.step in (Step.VERIFY, Step.SOAK) and not answer.roles
+            settled = transition.step in (Step.SET_LIMITS, Step.VERIFY, Step.SOAK) and not answer.roles
             return replace(answer, routed=settled and case.lagging() is None)
         transition = answer
     return under_way(transition, reasons.SWITCHING, "the fleet changes faster than the transition")

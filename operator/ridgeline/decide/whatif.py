@@ -220,6 +220,14 @@ class _Queue:
         alone = ceil(tokens / self.room_tokens) * self.step_seconds + _added(self.steps, tokens, self.room_tokens)
         return (1.0 - self.sharing) * alone + self.sharing * self.shared(tokens)
 
+    def longer_wait(self, seconds: float) -> float:
+        """Probability that a request waits longer than this."""
+        if seconds <= 0.0:
+            return 1.0
+        if self.wait_seconds <= 0.0:
+            return 0.0
+        return min(1.0, self.utilization * exp(-self.utilization * seconds / self.wait_seconds))
+
     def shared(self, tokens: float) -> float:
         """Seconds that a prompt takes of steps which are always full."""
         whole = self.step_seconds + self.steps.prefill_seconds(self.room_tokens)
@@ -247,8 +255,8 @@ def _first_token_late(load: Load, queue: _Queue, extra: float, transfer: _Transf
     for tokens, share in _shares(load.prompts):
         own = queue.service(tokens) + extra + transfer(tokens)
         slack = objective - own
-        waits = queue.utilization * exp(-queue.utilization * slack / queue.wait_seconds) if slack > 0.0 else 1.0
-        late += share * _either(_late(own, objective), min(1.0, waits))
+        waits = queue.longer_wait(slack)
+        late += share * _either(_late(own, objective), waits)
     return min(1.0, late)
 
 

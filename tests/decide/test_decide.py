@@ -1,0 +1,492 @@
+"""`decide`: guards, triggers, levers, policies and repairs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, Mode, Step, TopologyStatus, TransitionStatus
+from ridgeline.api.times import to_rfc3339
+from ridgeline.decide import reasons
+from ridgeline.decide.decision import decide
+from ridgeline.decide.plan import Decision, History, Plan
+from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot, StepTimes
+from tests.decide.fleets import LLAMA_8B, NOW, ONE_THREAD, chat, engines, idle, small_fleet, snapshot, spec
+
+NAN = float("nan")
+STALLED: dict[str, Any] = {
+    "missed_ratio": 0.3,
+    "gaps_late_ratio": 0.3,
+    "first_token_late_ratio": 0.0,
+    "decode_stall_ratio": 0.4,
+    "inter_token_p99_seconds": 0.8,
+}
+
+
+def once(
+    seen: Snapshot,
+    wanted: FleetSpec,
+    *,
+    history: History | None = None,
+    status: FleetStatus | None = None,
+    now: float = NOW,
+) -> Decision:
+    return decide(seen, wanted, status or FleetStatus(), history or History(), now)
+
+
+def after(seen: Snapshot, wanted: FleetSpec, seconds: float, status: FleetStatus | None = None) -> Decision:
+    """The decision after the same sight for so many seconds, a pass every five."""
+    history, decision, passed, base = History(), None, 0.0, seen.signals
+    while passed <= seconds:
+        if isinstance(base, Signals) and base.sampled_at is not None:
+            seen = replace(seen, signals=replace(base, sampled_at=base.sampled_at + passed))
+        decision = once(seen, wanted, history=history, status=status, now=NOW + passed)
+        if decision.plan.action is not Action.HOLD:
+            return decision
+        history, passed = decision.history, passed + 5.0
+    assert decision is not None
+    return decision
+
+
+# ---------------------------------------------------------------- guards
+
+BUSY = small_fleet(1.0, 0.7, **STALLED)
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        pytest.param(
+            snapshot("mm", MetricsProblem("PrometheusUnreachable", "x")), "PrometheusUnreachable", id="no metrics"
+        ),
+        pytest.param(snapshot("mm", replace(BUSY, sampled_at=NOW - 61)), reasons.METRICS_STALE, id="old samples"),
+        pytest.param(
+            snapshot("mm", replace(BUSY, sampled_at=None)), reasons.METRICS_STALE, id="samples without a time"
+        ),
+        pytest.param(snapshot("mm", replace(BUSY, missed_ratio=NAN)), reasons.METRICS_NOT_A_NUMBER, id="NaN misses"),
+        pytest.param(
+            snapshot("mm", replace(BUSY, prompt_tokens=((NAN, 1.0),))), reasons.METRICS_NOT_A_NUMBER, id="NaN lengths"
+        ),
+        pytest.param(snapshot("mm", replace(BUSY, missed_ratio=None)), reasons.METRICS_INCOMPLETE, id="misses unknown"),
+        pytest.param(
+            snapshot("mm", replace(BUSY, output_tokens=None)), reasons.METRICS_INCOMPLETE, id="lengths unknown"
+        ),
+        pytest.param(
+            snapshot("mm", replace(BUSY, engines_reporting=1)), reasons.METRICS_INCOMPLETE, id="one is silent"
+        ),
+        pytest.param(
+            snapshot("mm", replace(BUSY, measured_steps=None)), reasons.STEP_TIMES_UNKNOWN, id="step times unknown"
+        ),
+        pytest.param(snapshot("m", BUSY), reasons.TOO_FEW_ENGINES, id="one engine"),
+        pytest.param(snapshot((), BUSY), reasons.TOO_FEW_ENGINES, id="no engine"),
+    ],
+)
+def test_what_is_not_known_holds_with_its_reason(seen: Snapshot, reason: str) -> None:
+    for policy in ("Auto", "Recommend"):
+        decision = after(seen, spec(2, policy), 120)
+        assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reason)
+        assert decision.recommendation is None
+        assert decision.plan.target == seen.topology
+        assert decision.history.wanted is None
+
+
+def test_a_transition_under_way_holds_everything() -> None:
+    mixed, split = topology(mixed=2), topology(prefill=1, decode=1)
+    moving = TransitionStatus.model_validate(
+        {
+            "from": mixed,
+            "to": split,
+            "step": Step.SWITCH,
+            "action": Action.SPLIT,
+            "reason": "x",
+            "message": "",
+            "startTime": to_rfc3339(NOW),
+            "stepTime": to_rfc3339(NOW),
+        }
+    )
+    decision = once(snapshot("pm", BUSY), spec(2), status=FleetStatus(transition=moving))
+    assert decision.plan.reason == reasons.TRANSITION_IN_PROGRESS
+
+
+def topology(*, mixed: int = 0, prefill: int = 0, decode: int = 0, budget: int | None = None) -> TopologyStatus:
+    mode = Mode.SPLIT if prefill + decode else Mode.MIXED
+    return TopologyStatus(mode=mode, mixed=mixed, prefill=prefill, decode=decode, tokenBudget=budget)
+
+
+TIGHT = spec(2, interTokenLatencyMilliseconds=25, timeToFirstTokenMilliseconds=8000)
+"""One and a half decode steps: any chunk is late."""
+EASY = spec(2, interTokenLatencyMilliseconds=200, timeToFirstTokenMilliseconds=8000)
+"""A chunk of 256 tokens fits."""
+
+
+@pytest.mark.parametrize(
+    ("seen", "status", "reason"),
+    [
+        pytest.param(
+            snapshot("mm", BUSY),
+            FleetStatus(cooldownUntilTime=to_rfc3339(NOW + 300)),
+            reasons.COOLING_DOWN,
+            id="after a transition",
+        ),
+        pytest.param(snapshot("mmM", BUSY), FleetStatus(), reasons.ENGINES_NOT_READY, id="an engine starts"),
+    ],
+)
+def test_a_rest_holds_the_change_but_not_the_recommendation(seen: Snapshot, status: FleetStatus, reason: str) -> None:
+    tight = TIGHT.model_copy(update={"replicas": len(seen.engines)})
+    decision = after(seen, tight, 120, status)
+    assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reason)
+    assert decision.recommendation is not None
+    assert decision.recommendation.action is Action.SPLIT
+
+
+# ---------------------------------------------------------------- a small fleet on one thread an engine
+
+
+def test_objectives_that_a_smaller_budget_meets_are_met_by_tuning_alone() -> None:
+    decision = after(snapshot("mm", BUSY), EASY, 60)
+    assert decision.plan.action is Action.TUNE
+    assert decision.plan.target.mode is Mode.MIXED
+    assert decision.plan.target.tokenBudget in (128, 256)
+    assert decision.plan.reason == reasons.DECODE_STALLED
+    assert decision.recommendation == decision.plan
+
+
+@pytest.mark.parametrize("budget", [128, 256])
+def test_once_tuned_the_fleet_stays_mixed_though_old_misses_still_show(budget: int) -> None:
+    tuned = snapshot(engines("mm", limit=budget), small_fleet(1.0, 0.7, missed_ratio=0.2, gaps_late_ratio=0.2))
+    wide = spec(2, interTokenLatencyMilliseconds=250, timeToFirstTokenMilliseconds=8000)
+    decision = after(tuned, wide, 40)
+    assert decision.plan.action in (Action.HOLD, Action.TUNE)
+    assert decision.plan.target.mode is Mode.MIXED
+
+
+@pytest.mark.parametrize(
+    ("steady", "bursts", "late"),
+    [
+        pytest.param(1.0, 0.7, 0.15, id="moderate"),
+        pytest.param(0.6, 0.4, 0.2, id="light, but bursty enough to be late"),
+        pytest.param(1.5, 1.0, 0.4, id="heavy"),
+    ],
+)
+def test_objectives_that_no_budget_meets_split_two_engines(steady: float, bursts: float, late: float) -> None:
+    signals = small_fleet(steady, bursts, **{**STALLED, "missed_ratio": late, "gaps_late_ratio": late})
+    decision = after(snapshot("mm", signals), TIGHT, 60)
+    assert decision.plan.action is Action.SPLIT
+    assert (decision.plan.target.prefill, decision.plan.target.decode) == (1, 1)
+
+
+def test_a_split_that_works_is_kept_under_the_same_load() -> None:
+    decision = after(snapshot("pd", small_fleet(1.0, 0.7)), TIGHT, 120)
+    assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reasons.OBJECTIVES_MET)
+
+
+@pytest.mark.parametrize(
+    "calm",
+    [
+        pytest.param(small_fleet(0.3, 0.0), id="a few short requests"),
+        pytest.param(idle(small_fleet(0.3, 0.0), prompt_tokens=None, output_tokens=None), id="nobody"),
+    ],
+)
+def test_a_split_fleet_merges_when_calm_after_the_window(calm: Signals) -> None:
+    seen = snapshot("pd", calm)
+    first = once(seen, TIGHT)
+    assert (first.plan.action, first.plan.reason) == (Action.HOLD, reasons.STABILIZING)
+    decision = after(seen, TIGHT, 60)
+    assert (decision.plan.action, decision.plan.reason) == (Action.MERGE, reasons.CALM)
+    assert decision.plan.target.mixed == 2
+
+
+def test_a_merge_returns_to_the_budget_that_was_recommended() -> None:
+    before = once(snapshot(engines("mm", limit=256), BUSY), EASY)
+    assert before.recommendation is not None
+    told = {
+        "mode": Mode.SPLIT,
+        "prefill": 1,
+        "decode": 1,
+        "tokenBudget": 256,
+        "reason": "x",
+        "message": "",
+        "time": to_rfc3339(NOW),
+    }
+    status = FleetStatus.model_validate({"recommendation": told})
+    merged = after(snapshot("pd", small_fleet(0.3, 0.0)), TIGHT, 60, status)
+    assert merged.plan.action is Action.MERGE
+    assert merged.plan.target.tokenBudget == 256
+
+
+def test_an_idle_mixed_fleet_is_left_alone() -> None:
+    decision = after(snapshot(engines("mm", limit=256), idle(small_fleet(1.0, 0.0), prompt_tokens=None)), TIGHT, 120)
+    assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reasons.OBJECTIVES_MET)
+
+
+def test_one_good_sample_does_not_restart_the_window() -> None:
+    history = once(snapshot("mm", BUSY), TIGHT).history
+    better = small_fleet(
+        1.0, 0.7, **{**STALLED, "missed_ratio": 0.015, "decode_stall_ratio": 0.06, "sampled_at": NOW + 20}
+    )
+    later = once(snapshot("mm", better), TIGHT, history=history, now=NOW + 20)
+    assert later.history.wanted_since == NOW
+
+
+# ---------------------------------------------------------------- large fleets
+
+
+def big(letters: str, signals: Signals, budget: int | None = 512, link: float | None = 48e9) -> Snapshot:
+    return snapshot(engines(letters, limit=budget, maximum=8192), signals, link_bytes_per_second=link)
+
+
+LARGE = spec(8, interTokenLatencyMilliseconds=40, timeToFirstTokenMilliseconds=2000)
+
+
+def test_a_large_model_splits_with_evidence_that_a_person_can_check() -> None:
+    phases = chat(48.0, **{**STALLED, "missed_ratio": 0.084})
+    phases = replace(
+        phases,
+        prefill=replace(phases.prefill, arithmetic_intensity_flops_per_byte=1480.0),
+        decode=replace(phases.decode, arithmetic_intensity_flops_per_byte=42.0),
+    )
+    decision = after(big("mmmmmmmm", phases, 256), LARGE, 60)
+    assert decision.plan.action is Action.SPLIT
+    assert decision.plan.target.prefill >= 5
+    message = decision.plan.message
+    for part in (
+        "Split 8 mixed → ",
+        "decode stalled 40 % of decode time (limit 10 %)",
+        "8.4 % of requests miss their objectives (limit 2 %)",
+        "prefill at 1,480 FLOP/byte is right of the ridge (295)",
+        "decode at 42 FLOP/byte is left of the ridge (295)",
+        "the best token budget for mixed engines",
+        "moving 383 MB of KV a request takes 8.0 ms at 48 GB/s",
+        "of the decode engines' ingress",
+    ):
+        assert part in message, message
+
+
+def test_a_small_model_is_only_tuned() -> None:
+    eight = chat(60.0, LLAMA_8B, **STALLED)
+    decision = after(big("mmmmmmmm", eight, 8192), spec(8), 60)
+    assert decision.plan.action is Action.TUNE
+    assert decision.recommendation is not None
+    assert decision.recommendation.target.mode is Mode.MIXED
+
+
+def test_a_bad_budget_is_mended_at_once_and_the_split_follows() -> None:
+    decision = after(big("mmmmmmmm", chat(48.0, **STALLED), 8192), LARGE, 60)
+    assert decision.plan.action is Action.TUNE
+    assert decision.recommendation is not None
+    assert decision.recommendation.action is Action.SPLIT
+
+
+def test_a_lopsided_split_moves_one_engine_towards_the_best() -> None:
+    decision = after(big("pppddddd", chat(48.0, **STALLED)), LARGE, 60)
+    assert decision.plan.action is Action.REBALANCE
+    assert (decision.plan.target.prefill, decision.plan.target.decode) == (4, 4)
+
+
+def test_overload_in_which_everything_misses_holds() -> None:
+    decision = after(big("mmmmmmmm", chat(400.0, **STALLED)), LARGE, 120)
+    assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reasons.OVERLOADED)
+    assert "more engines" in decision.plan.message
+
+
+def test_without_trouble_nothing_is_done_however_much_better_a_split_might_be() -> None:
+    decision = after(big("mmmmmmmm", chat(5.0), 512), LARGE, 120)
+    assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reasons.OBJECTIVES_MET)
+    assert decision.recommendation is not None
+    assert decision.recommendation.action is Action.HOLD
+
+
+def test_stall_alone_is_no_trigger() -> None:
+    stalled = chat(20.0, decode_stall_ratio=0.5, inter_token_p99_seconds=0.03)
+    assert after(big("mmmmmmmm", stalled, 512), LARGE, 120).plan.reason != reasons.DECODE_STALLED
+
+
+def test_transfers_that_fail_end_a_split() -> None:
+    failing = chat(20.0, kv_transfer_failures_per_second=5.0)
+    decision = after(big("ppppppdd", failing), LARGE, 60)
+    assert (decision.plan.action, decision.plan.reason) == (Action.MERGE, reasons.KV_TRANSFERS_FAIL)
+
+
+def test_a_split_that_a_slow_link_would_break_is_not_made() -> None:
+    decision = after(big("mmmmmmmm", chat(48.0, **STALLED), 256, link=1e9), LARGE, 120)
+    assert decision.plan.action is not Action.SPLIT
+
+
+# ---------------------------------------------------------------- policies
+
+
+def test_recommend_stops_at_the_recommendation() -> None:
+    recommend = TIGHT.model_copy(update={"topology": spec(2, "Recommend").topology})
+    decision = after(snapshot("mm", BUSY), recommend, 120)
+    assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reasons.RECOMMEND_ONLY)
+    assert decision.plan.target == snapshot("mm").topology
+    assert decision.recommendation is not None
+    assert decision.recommendation.action is Action.SPLIT
+    assert decision.recommendation.message in decision.plan.message
+
+
+def test_auto_waits_for_the_window_and_tunes_after_a_third_of_it() -> None:
+    assert after(snapshot("mm", BUSY), TIGHT, 40).plan.reason == reasons.STABILIZING
+    assert after(snapshot("mm", BUSY), EASY, 10).plan.reason == reasons.STABILIZING
+    assert after(snapshot("mm", BUSY), EASY, 15).plan.action is Action.TUNE
+
+
+@pytest.mark.parametrize(
+    ("letters", "prefill", "action", "target"),
+    [
+        pytest.param("mm", 1, Action.SPLIT, (0, 1, 1), id="split"),
+        pytest.param("mmmm", 3, Action.SPLIT, (0, 3, 1), id="split three to one"),
+        pytest.param("ppdd", 3, Action.REBALANCE, (0, 3, 1), id="another division"),
+        pytest.param("pdm", 1, Action.REBALANCE, (0, 1, 2), id="a replaced engine joins"),
+        pytest.param("pd", 0, Action.MERGE, (2, 0, 0), id="merge"),
+        pytest.param("pd", 1, Action.HOLD, (0, 1, 1), id="as it is"),
+        pytest.param("mm", 0, Action.HOLD, (2, 0, 0), id="mixed as it is"),
+        pytest.param("mM", 1, Action.HOLD, (2, 0, 0), id="an engine starts"),
+        pytest.param("mm", 2, Action.HOLD, (2, 0, 0), id="not enough engines yet"),
+    ],
+)
+def test_static_keeps_what_the_spec_says_without_metrics(
+    letters: str, prefill: int, action: Action, target: tuple[int, int, int]
+) -> None:
+    decision = once(snapshot(letters), spec(max(len(letters), prefill + 1), "Static", prefillReplicas=prefill))
+    assert decision.plan.action is action
+    reached = decision.plan.target
+    assert (reached.mixed, reached.prefill, reached.decode) == target
+    if action is not Action.HOLD:
+        assert decision.plan.reason == reasons.STATIC_TOPOLOGY
+
+
+def test_static_takes_the_recommendation_as_advice() -> None:
+    static = TIGHT.model_copy(update={"topology": spec(2, "Static", prefillReplicas=0).topology})
+    decision = once(snapshot("mm", BUSY), static)
+    assert decision.plan.action is Action.HOLD
+    assert decision.recommendation is not None
+    assert decision.recommendation.action is Action.SPLIT
+
+
+# ---------------------------------------------------------------- repairs
+
+
+@pytest.mark.parametrize("policy", ["Auto", "Recommend", "Static"])
+@pytest.mark.parametrize(
+    ("letters", "action", "target"),
+    [
+        pytest.param("d", Action.MERGE, (1, 0, 0), id="the last engine"),
+        pytest.param("dM", Action.MERGE, (2, 0, 0), id="its partner starts anew"),
+        pytest.param("dPd", Action.REBALANCE, (0, 1, 2), id="the prefill engine crashed"),
+        pytest.param("pp", Action.REBALANCE, (0, 1, 1), id="no decode engine"),
+    ],
+)
+def test_a_pool_without_a_partner_is_mended_at_once_whatever_the_policy(
+    letters: str, action: Action, target: tuple[int, int, int], policy: str
+) -> None:
+    wanted = spec(3, policy, **({"prefillReplicas": 1} if policy == "Static" else {}))
+    resting = FleetStatus(cooldownUntilTime=to_rfc3339(NOW + 300))
+    decision = once(snapshot(letters), wanted, status=resting)
+    assert (decision.plan.action, decision.plan.reason) == (action, reasons.PAIR_INCOMPLETE)
+    reached = decision.plan.target
+    assert (reached.mixed, reached.prefill, reached.decode) == target
+
+
+def test_a_replaced_engine_goes_where_it_was() -> None:
+    history = once(snapshot("ppd", idle()), spec(3)).history
+    assert history.split == (2, 1)
+    decision = once(snapshot("pmd"), spec(3), history=history)
+    assert (decision.plan.action, decision.plan.reason) == (Action.REBALANCE, reasons.ENGINE_REPLACED)
+    assert (decision.plan.target.prefill, decision.plan.target.decode) == (2, 1)
+
+
+def test_after_a_restart_of_the_operator_the_recorded_split_is_restored() -> None:
+    status = FleetStatus(topology=topology(prefill=2, decode=1))
+    decision = once(snapshot("pmd"), spec(3), status=status)
+    assert (decision.plan.target.prefill, decision.plan.target.decode) == (2, 1)
+
+
+def test_a_replaced_engine_that_is_not_ready_yet_is_waited_for() -> None:
+    decision = once(snapshot("ppdM"), spec(4))
+    assert decision.plan.reason == reasons.ENGINES_NOT_READY
+
+
+def test_recommend_leaves_mixed_engines_beside_a_split_alone() -> None:
+    assert once(snapshot("pmd", idle()), spec(3, "Recommend")).plan.action is Action.HOLD
+
+
+@pytest.mark.parametrize(
+    ("letters", "action", "prefill"),
+    [
+        pytest.param("pddd", Action.REBALANCE, 2, id="enough engines"),
+        pytest.param("pdd", Action.MERGE, 0, id="too few engines for both minimums"),
+    ],
+)
+def test_a_pool_below_its_minimum_is_filled_or_the_fleet_merged(letters: str, action: Action, prefill: int) -> None:
+    wanted = spec(4, minPrefillReplicas=2, minDecodeReplicas=2)
+    decision = once(snapshot(letters), wanted)
+    assert (decision.plan.action, decision.plan.reason) == (action, reasons.POOL_BELOW_MINIMUM)
+    assert decision.plan.target.prefill == prefill
+
+
+# ---------------------------------------------------------------- invariants
+
+numbers = st.none() | st.floats(0.0, 10.0) | st.sampled_from([NAN, 0.0, float("inf")])
+ratios = st.none() | st.floats(0.0, 1.0) | st.just(NAN)
+lengths = st.none() | st.lists(st.tuples(st.floats(0.0, 5000.0), st.floats(0.0, 1.0)), max_size=4).map(tuple)
+
+
+@st.composite
+def signals(draw: st.DrawFn) -> Signals:
+    return Signals(
+        sampled_at=draw(st.none() | st.floats(NOW - 100, NOW)),
+        engines_reporting=draw(st.none() | st.integers(0, 6)),
+        requests_per_second=draw(numbers),
+        missed_ratio=draw(ratios),
+        first_token_late_ratio=draw(ratios),
+        gaps_late_ratio=draw(ratios),
+        decode_stall_ratio=draw(ratios),
+        time_to_first_token_p95_seconds=draw(numbers),
+        inter_token_p99_seconds=draw(numbers),
+        prompt_tokens=draw(lengths),
+        output_tokens=draw(lengths),
+        measured_steps=draw(st.none() | st.just(ONE_THREAD) | st.just(StepTimes(NAN, 0.0, 0.0, 1.0, "measured"))),
+        weight_bytes=draw(numbers),
+        kv_bytes_per_token=draw(numbers),
+        kv_capacity_tokens=draw(numbers),
+    )
+
+
+@settings(deadline=None)
+@given(st.text("mpdMPD", max_size=6), signals(), st.sampled_from(["Auto", "Recommend", "Static"]), st.integers(0, 3))
+def test_whatever_is_seen_there_is_an_answer_with_a_reason_and_a_possible_target(
+    letters: str, seen: Signals, policy: str, passes: int
+) -> None:
+    wanted = spec(6, policy, **({"prefillReplicas": 2} if policy == "Static" else {}))
+    sight, history = snapshot(letters, seen), History()
+    for round_ in range(passes + 1):
+        decision = decide(sight, wanted, FleetStatus(), history, NOW + 20 * round_)
+        assert decision == decide(sight, wanted, FleetStatus(), history, NOW + 20 * round_)
+        history = decision.history
+        assert decision.plan.reason
+        assert decision.plan.message or not letters
+        target = decision.plan.target
+        assert target.mixed + target.prefill + target.decode == len(letters)
+        if policy == "Recommend" and decision.plan.reason != reasons.PAIR_INCOMPLETE:
+            assert decision.plan.action is Action.HOLD
+        for plan in (decision.plan, decision.recommendation):
+            assert plan is None or isinstance(plan, Plan)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(["mm", "pd", "ppd", "mmmm"]), st.sampled_from([0.1, 1.0, 2.0]), st.floats(0.0, 1.0))
+def test_missing_metrics_never_flip_anything(letters: str, rate: float, missed: float) -> None:
+    history = decide(
+        snapshot(letters, small_fleet(rate, rate, missed_ratio=missed)),
+        spec(len(letters)),
+        FleetStatus(),
+        History(),
+        NOW,
+    ).history
+    blind = decide(snapshot(letters), spec(len(letters)), FleetStatus(), history, NOW + 3600)
+    assert blind.plan.action is Action.HOLD
