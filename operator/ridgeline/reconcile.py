@@ -68,7 +68,8 @@ class _Memory:
     keys: Keys | None = None
     applied: apply.Applied | None = None
     refused: Verdict | None = None
-    refused_at: float = 0.0
+    refused_at: tuple[int, float] = (0, 0.0)
+    """Generation and time of the refusal."""
     probes: dict[str, EngineProbe] = field(default_factory=dict)
     probed_at: float = 0.0
     objectives: dict[str, tuple[int, object]] = field(default_factory=dict)
@@ -181,7 +182,8 @@ class Reconciler:
         self, fleet: InferenceFleet, deployments: Sequence[Object], memory: _Memory, now: float
     ) -> Verdict | None:
         """Bring the rendered manifests into the cluster; a refusal by the API server is a verdict, not an error."""
-        if memory.refused and now - memory.refused_at < REFUSED_AGAIN_SECONDS and memory.applied is None:
+        generation, refused_at = memory.refused_at
+        if memory.refused and generation == fleet.generation and now - refused_at < REFUSED_AGAIN_SECONDS:
             return memory.refused
         manifests = render_fleet(
             fleet,
@@ -200,7 +202,7 @@ class Reconciler:
         except ApiError as error:
             if error.status not in (400, 403, 409, 422, 500):
                 raise
-            memory.applied, memory.refused_at = None, now
+            memory.applied, memory.refused_at = None, (fleet.generation, now)
             memory.refused = Verdict(
                 "True", "ManifestsRefused",
                 f"the API server refuses a part of the fleet: {error}; correct `spec` or the operator's rights",
