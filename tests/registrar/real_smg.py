@@ -21,7 +21,7 @@ from tests.registrar.stand_in_engine import MODEL
 
 KEY = "key-of-this-test"
 CLUSTER = Path(os.environ.get("RIDGELINE_CLUSTER", "/var/tmp/ridgeline-cluster"))
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Registrar:
         except aiohttp.ClientError:
             return 0, ""
 
-    async def shows(self, seconds: float = 15, **workers: str) -> None:
+    async def shows(self, seconds: float = 60, **workers: str) -> None:
         """Wait until the table holds these workers and equals the labels."""
 
         async def shown() -> bool:
@@ -109,7 +109,7 @@ class Registrar:
 
         await self.wait(shown, seconds)
 
-    async def wait(self, condition: Callable[[], Awaitable[bool]], seconds: float = 15) -> None:
+    async def wait(self, condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
         try:
             async with asyncio.timeout(seconds):
                 while not await condition():  # noqa: ASYNC110 - another process is watched
@@ -236,14 +236,14 @@ async def test_an_api_server_that_is_away_leaves_the_table_and_is_followed_again
             async def says_so() -> bool:
                 return "the last known pods stand" in (await it.get("/v1/workers"))[1]
 
-            await it.wait(says_so, seconds=20)
+            await it.wait(says_so)
             status, body = await it.get("/v1/workers")
             assert (status, json.loads(body)["workers"]) == (200, {"a": "mixed"})
             assert (await it.get("/readyz"))[0] == 200
             assert await complete(it.session, router) == 200
             await pods.role("a", "decode")
             gate.open()
-            await it.shows(seconds=30, a="decode")
+            await it.shows(a="decode")
 
 
 class Gate:

@@ -1,6 +1,6 @@
 """Engine pods of one fleet, as the API server has them: list, watch, list again.
 
-Pods are raw JSON: the client's models take seconds for a large list and refuse fields they do not know.
+Pods are raw JSON: the client's models take seconds to import and to fill, and refuse fields they do not know.
 Every few seconds the watch ends and the list is read anew, so a lost event costs seconds and nothing more.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 import aiohttp
-from kubernetes.aio.client import ApiClient, CoreV1Api
+from kubernetes.aio.client import ApiClient
 
 from ridgeline.api import names
 from ridgeline.api.fleet import Role
@@ -74,8 +74,8 @@ class PodWatch:
     """
 
     def __init__(self, api: ApiClient, namespace: str, fleet: str, changed: Callable[[], None]) -> None:
-        self._core = CoreV1Api(api)
-        self._namespace = namespace
+        self._api = api
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._selector = f"{names.LABEL_FLEET}={fleet},{names.LABEL_COMPONENT}={names.COMPONENT_ENGINE}"
         self._changed = changed
         self._pods: dict[str, Pod] = {}
@@ -108,9 +108,7 @@ class PodWatch:
 
         A consistent read, not `resourceVersion=0`: an older answer would flip roles back and forth.
         """
-        response = await self._core.list_namespaced_pod_without_preload_content(
-            self._namespace, label_selector=self._selector, _request_timeout=REQUEST_TIMEOUT_SECONDS
-        )
+        response = await self._get({}, REQUEST_TIMEOUT_SECONDS)
         try:
             body = json.loads(await response.read())
             _raise_for_status(response.status, body)
@@ -123,14 +121,8 @@ class PodWatch:
 
     async def _watch(self, version: str) -> None:
         """Follow changes until the watch ends: by its time, or because the version is too old (410)."""
-        response = await self._core.list_namespaced_pod_without_preload_content(
-            self._namespace,
-            label_selector=self._selector,
-            resource_version=version,
-            watch=True,
-            timeout_seconds=WATCH_SECONDS,
-            _request_timeout=WATCH_SECONDS + REQUEST_TIMEOUT_SECONDS,
-        )
+        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
+        response = await self._get(query, WATCH_SECONDS + REQUEST_TIMEOUT_SECONDS)
         try:
             if response.status == 410:
                 return
@@ -144,6 +136,18 @@ class PodWatch:
                 self._apply(event)
         finally:
             response.close()
+
+    async def _get(self, query: Mapping[str, str], timeout_seconds: float) -> aiohttp.ClientResponse:
+        call = await self._api.param_serialize(
+            "GET",
+            self._path,
+            query_params=[("labelSelector", self._selector), *query.items()],
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+        )
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        response: aiohttp.ClientResponse = (await self._api.call_api(*call, _request_timeout=timeout)).response
+        return response
 
     def _apply(self, event: Mapping[str, Any]) -> None:
         pod = event["object"]

@@ -176,4 +176,6 @@ def in_force(operation: Operation, table: Sequence[Worker]) -> bool:
         worker = listed.get(operation.worker.url)
         return worker is None or worker.state is State.DRAINING
     worker = listed.get(operation.engine.url)
-    return worker is not None and (worker.role, worker.pod) == (operation.engine.role, operation.engine.pod)
+    if worker is None or (worker.role, worker.pod) != (operation.engine.role, operation.engine.pod):
+        return False
+    return worker.state is State.HEALTHY or isinstance(operation, Update)  # a new entry may be listed before it serves
