@@ -122,9 +122,14 @@ def test_promtool_accepts_the_bundled_configuration_and_its_rules(
 ) -> None:
     files = prometheus_files(template(helm4_program, *settings(*values)))
     assert set(files) == {"prometheus.yml", *(path.name for path in RULES)}
+    config = yaml.safe_load(files["prometheus.yml"].replace("/etc/prometheus/", f"{tmp_path}/"))
+    for job in config["scrape_configs"]:
+        # Debian's build knows no Kubernetes; test_discovery_on_api_server.py runs one that does.
+        del job["kubernetes_sd_configs"]
+    files["prometheus.yml"] = yaml.safe_dump(config)
     for name, content in files.items():
         assert "${window}" not in content
-        (tmp_path / name).write_text(content.replace("/etc/prometheus/", f"{tmp_path}/"))
+        (tmp_path / name).write_text(content)
     check = [str(programs.promtool()), "check", "config", "prometheus.yml"]
     done = subprocess.run(check, cwd=tmp_path, text=True, capture_output=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import tomllib
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ridgeline import __version__
+from ridgeline import __version__, operator_command
 from ridgeline.api.fleet import FleetSpec
 from tests.tools import programs
 from tests.tools.chart import (
@@ -83,7 +84,7 @@ def test_every_pod_satisfies_the_restricted_pod_security_standard(helm4_program:
         assert spec["securityContext"]["runAsNonRoot"] is True, name
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec), name
-        assert all(set(volume) - {"name"} <= {"configMap", "emptyDir"} for volume in spec["volumes"]), name
+        assert all(set(volume) - {"name"} <= {"configMap", "emptyDir", "secret"} for volume in spec["volumes"]), name
         for container in spec["containers"]:
             context = container["securityContext"]
             assert context["allowPrivilegeEscalation"] is False, name
@@ -122,6 +123,7 @@ def test_the_chart_is_packaged_with_definition_and_rules(helm_program: Path, tmp
         pytest.param("prometheus.mode=none", "/prometheus/mode", id="unknown-mode"),
         pytest.param("prometheus.url=prometheus:9090", "/prometheus/url", id="url-without-scheme"),
         pytest.param("prometheus.scrapeInterval=5", "/prometheus/scrapeInterval", id="duration-without-unit"),
+        pytest.param("prometheus.scrapeInterval=1m", "/prometheus/scrapeInterval", id="scrapes-in-minutes"),
         pytest.param("rules.window=0s", "/rules/window", id="empty-window"),
         pytest.param("watch.namespaces={Chat}", "/watch/namespaces/0", id="not-a-namespace"),
         pytest.param("logLevel=loud", "/logLevel", id="unknown-log-level"),
@@ -179,6 +181,7 @@ def test_the_operator_is_started_as_agreed(helm4_program: Path) -> None:
         "operator",
         f"--prometheus-url=http://ridgeline-prometheus.{NAMESPACE}.svc:9090",
         "--operator-image=ghcr.io/ridgeline-dev/ridgeline:9.1.0",
+        "--operator-image-pull-policy=IfNotPresent",
         "--metrics-port=9090",
         "--health-port=8080",
         "--lease-namespace=$(POD_NAMESPACE)",
@@ -186,11 +189,38 @@ def test_the_operator_is_started_as_agreed(helm4_program: Path) -> None:
         "--namespace=chat",
         "--namespace=batch",
         "--interval-seconds=5",
+        "--scrape-interval-seconds=5",
         "--log-level=debug",
     ]
     assert "command" not in container, "the image's entrypoint is the ridgeline command"
     assert {variable["name"] for variable in container["env"]} == {"POD_NAME", "POD_NAMESPACE"}
     assert container["image"] == "ghcr.io/ridgeline-dev/ridgeline:9.1.0"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([], id="defaults"),
+        pytest.param(["watch.namespaces={chat,batch}", "prometheus.scrapeInterval=15s", "logLevel=warning"], id="set"),
+        pytest.param(["prometheus.url=https://p.example/x", "prometheus.tokenSecret.name=token"], id="external"),
+    ],
+)
+def test_the_command_line_accepts_the_arguments(helm4_program: Path, values: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    operator_command.add_parser(parser.add_subparsers(dest="command"))
+    arguments = operator_container(template(helm4_program, *settings(*values)))["args"]
+    parsed = parser.parse_args([argument.replace("$(POD_NAMESPACE)", NAMESPACE) for argument in arguments])
+    assert parsed.lease_namespace == NAMESPACE
+    assert parsed.operator_image.endswith(f":{__version__}")
+
+
+def test_a_token_for_prometheus_is_mounted_where_the_operator_looks_for_it(helm4_program: Path) -> None:
+    objects = template(helm4_program, *settings("prometheus.url=http://p:9090", "prometheus.tokenSecret.name=metrics"))
+    container = operator_container(objects)
+    [mount] = [m for m in container["volumeMounts"] if m["name"] == "prometheus-token"]
+    assert f"--prometheus-token-file={mount['mountPath']}/token" in container["args"]
+    spec = one(objects, "Deployment", "ridgeline-operator")["spec"]["template"]["spec"]
+    assert {"name": "prometheus-token", "secret": {"secretName": "metrics"}} in spec["volumes"]
 
 
 def test_the_image_is_of_the_charts_version_unless_told_otherwise(helm4_program: Path) -> None:
