@@ -490,3 +490,21 @@ def test_missing_metrics_never_flip_anything(letters: str, rate: float, missed: 
     ).history
     blind = decide(snapshot(letters), spec(len(letters)), FleetStatus(), history, NOW + 3600)
     assert blind.plan.action is Action.HOLD
+
+
+# ---------------------------------------------------------------- how bursty arrivals are
+
+
+def test_what_mixed_engines_showed_of_bursts_is_remembered_in_the_split() -> None:
+    light = small_fleet(0.3, 0.15)
+    shown = small_fleet(0.3, 0.15, **{**STALLED, "missed_ratio": 0.12, "gaps_late_ratio": 0.12})
+    bursty = once(snapshot("mm", shown), TIGHT).history
+    assert bursty.burst > 2.0
+    kept = once(snapshot("pd", light), TIGHT, history=replace(bursty, wanted=None, wanted_since=None))
+    assert kept.plan.reason == reasons.OBJECTIVES_MET
+    assert kept.history.burst == bursty.burst
+
+
+def test_bursts_are_forgotten_when_mixed_engines_no_longer_show_them() -> None:
+    smooth = small_fleet(1.0, 0.0, gaps_late_ratio=0.0)
+    assert once(snapshot("mm", smooth), TIGHT, history=History(burst=5.0)).history.burst == 1.0

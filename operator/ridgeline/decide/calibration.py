@@ -3,7 +3,8 @@
 Rates and lengths come from the recording rules; how bursty arrivals are does not. Two parameters stand for it: the
 burst factor of late gaps and the variability of arrivals in the prefill queue. Each is raised, never lowered, until
 the what-if model explains the share of requests that the engines report for today's topology; then all candidates
-are scored with it. In a split late gaps tell nothing about it, so there the defaults stay.
+are scored with it. In a split late gaps tell nothing about it: what was learned before it is kept, so that a fleet
+is not merged into the misses that it was split for.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ ROUNDS = 8
 def calibrated(question: Question, load: Load) -> Load:
     """The load with arrivals as bursty as today's misses say."""
     signals = question.signals
+    load = replace(load, burst=max(1.0, question.history.burst))
     if question.today.mode is not Mode.MIXED or signals is None or load.requests_per_second <= 0.0:
         return load
+    load = replace(load, burst=1.0)
 
     def gaps_late(burst: float) -> float:
         return forecast(replace(load, burst=burst), question.today, question.budget).gaps_late

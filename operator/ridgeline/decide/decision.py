@@ -25,6 +25,7 @@ from ridgeline.decide.repairs import REPAIRS, URGENT, remembered_split
 from ridgeline.decide.snapshot import Snapshot
 from ridgeline.decide.static_target import is_static_target, static_target
 from ridgeline.decide.triggers import TRIGGERS, Trigger, missed_text
+from ridgeline.decide.whatif import Load
 from ridgeline.decide.wording import percent, topology_text
 
 TUNE_WINDOW_SHARE = 1 / 3
@@ -39,6 +40,8 @@ class Advice:
     """The cheapest lever that helps, or a hold."""
     recommendation: Plan
     """Where it should end."""
+    burst: float
+    """How bursty arrivals are, to be remembered."""
 
 
 def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: History, now: float) -> Decision:
@@ -56,6 +59,7 @@ def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: Hi
             return _unless_resting(question, plan, None, history)
     blind = first(GUARDS, question)
     advice = None if blind else advise(question)
+    history = replace(history, burst=advice.burst) if advice else history
     if spec.topology.policy is Policy.STATIC:
         return _static(question, advice, history)
     if advice is None:
@@ -73,27 +77,28 @@ def advise(question: Question) -> Advice:
     """Triggers, candidates, levers. The guards must have passed."""
     load = question.load()
     assert load is not None, "a guard lets nothing pass that cannot be scored"
-    scores = assess(question, calibrated(question, load))
+    load = calibrated(question, load)
+    scores = assess(question, load)
     trigger = next((found for look in TRIGGERS if (found := look(question, scores))), None)
     if trigger is None:
-        return _stay(question, scores, reasons.OBJECTIVES_MET, _fine(question, scores))
+        return _stay(question, load, scores, reasons.OBJECTIVES_MET, _fine(question, scores))
     if scores.overloaded:
         least = percent(min(c.missed for c in (scores.today, scores.best_mixed, scores.best_split or scores.today)))
         message = (
             f"{trigger.evidence}; whatever the topology, at least {least} would miss: the fleet needs more engines"
         )
-        return _stay(question, scores, reasons.OVERLOADED, message)
+        return _stay(question, load, scores, reasons.OVERLOADED, message)
     plans = [plan for lever in LEVERS if (plan := lever(question, scores, trigger))]
     if not plans:
-        return _stay(question, scores, reasons.NOTHING_BETTER, _nothing_better(scores, trigger))
-    return Advice(next=plans[0], recommendation=plans[-1])
+        return _stay(question, load, scores, reasons.NOTHING_BETTER, _nothing_better(scores, trigger))
+    return Advice(plans[0], plans[-1], load.burst)
 
 
-def _stay(question: Question, scores: Assessment, reason: str, message: str) -> Advice:
+def _stay(question: Question, load: Load, scores: Assessment, reason: str, message: str) -> Advice:
     # A split has no token budget of its own: the best one for mixed engines is kept for the way back.
     target = question.today.model_copy(update={"tokenBudget": scores.best_mixed.topology.tokenBudget})
     hold = Plan(Action.HOLD, reason, message, question.today)
-    return Advice(hold, replace(hold, target=target) if question.split else hold)
+    return Advice(hold, replace(hold, target=target) if question.split else hold, load.burst)
 
 
 def _fine(question: Question, scores: Assessment) -> str:

@@ -32,9 +32,14 @@ def routers_lagging(snapshot: Snapshot, spec: FleetSpec) -> str | None:
 def kv_bytes(snapshot: Snapshot) -> int:
     """Bytes of KV cache that the live engines have received since they started.
 
-    An engine without the counter has received nothing: vLLM makes it at the first transfer.
+    An engine without the counter has received nothing: vLLM makes it at the first transfer. Where no engine has it,
+    prompt tokens that came by transfer stand in: they grow for the same reason, and growth is all that is asked for.
     """
-    return int(sum(max(0.0, e.kv_bytes_received or 0.0) for e in snapshot.live))
+    live = snapshot.live
+    counted = [e.kv_bytes_received for e in live if e.kv_bytes_received is not None]
+    if not counted:
+        counted = [e.external_prompt_tokens for e in live if e.external_prompt_tokens is not None]
+    return int(sum(max(0.0, value) for value in counted))
 
 
 def kv_failures(snapshot: Snapshot) -> int:

@@ -34,6 +34,8 @@ class History:
     cooldown_until: float | None = None
     split: tuple[int, int] | None = None
     """Prefill and decode engines of the last complete split: where a replaced engine belongs."""
+    burst: float = 1.0
+    """How bursty arrivals were when the fleet was last mixed (`calibration.py`): a split cannot show it."""
 
 
 @dataclass(frozen=True, slots=True)

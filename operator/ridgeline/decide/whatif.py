@@ -38,10 +38,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil, erfc, exp, floor, isfinite, sqrt
 
+from ridgeline.decide.chance import either, late, late_rows
 from ridgeline.decide.snapshot import Distribution, StepTimes
 
-STEP_SPREAD = 0.10
-LATE_GAPS_SHARE = 0.05
 KV_SHARE = 0.90
 HAND_OFF_SECONDS = 0.005
 FIXED_POINT_ROUNDS = 4
@@ -121,12 +120,12 @@ def mixed(load: Load, engines: int, token_budget: int) -> Forecast:
             return _overload(batch, step)
     queue = _prefill_queue(load, rate, step, room)
     kv_late = _kv_overflow(load, lengths, batch)
-    step_late = _late(step, load.inter_token_objective_seconds)
+    step_late = late(step, load.inter_token_objective_seconds)
     chunk_late, worst = _gaps_late(load, rate, busy, step, room)
     first_late = _first_token_late(load, queue, step / 2.0, lambda tokens: 0.0)
-    gaps_late = _either(step_late, chunk_late)
+    gaps_late = either(step_late, chunk_late)
     return Forecast(
-        missed=_either(first_late, gaps_late, kv_late),
+        missed=either(first_late, gaps_late, kv_late),
         first_token_late=first_late,
         gaps_late=gaps_late,
         prefill_utilization=queue.utilization,
@@ -150,10 +149,10 @@ def split(load: Load, prefill: int, decode: int) -> Forecast:
     queue = _prefill_queue(load, rate_prefill, load.steps.fixed_seconds, float(load.maximum_tokens))
     after = HAND_OFF_SECONDS + step
     first_late = _first_token_late(load, queue, after, lambda tokens: tokens * transfer)
-    gaps_late = _late(step, load.inter_token_objective_seconds)
+    gaps_late = late(step, load.inter_token_objective_seconds)
     kv_ratio = _kv_ratio(load, lengths, batch)
     return Forecast(
-        missed=_either(first_late, gaps_late, _kv_overflow(load, lengths, batch)),
+        missed=either(first_late, gaps_late, _kv_overflow(load, lengths, batch)),
         first_token_late=first_late,
         gaps_late=gaps_late,
         prefill_utilization=queue.utilization,
@@ -251,13 +250,13 @@ def _first_token_late(load: Load, queue: _Queue, extra: float, transfer: _Transf
     """Share of requests whose first token comes late."""
     if queue.utilization >= 1.0:
         return 1.0
-    objective, late = load.first_token_objective_seconds, 0.0
+    objective, missed = load.first_token_objective_seconds, 0.0
     for tokens, share in _shares(load.prompts):
         own = queue.service(tokens) + extra + transfer(tokens)
         slack = objective - own
         waits = queue.longer_wait(slack)
-        late += share * _either(_late(own, objective), waits)
-    return min(1.0, late)
+        missed += share * either(late(own, objective), waits)
+    return min(1.0, missed)
 
 
 def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -> tuple[float, float]:
@@ -266,7 +265,7 @@ def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -
     prompts = _shares(load.prompts)
     prompt_mean = sum(share * tokens for tokens, share in prompts)
     whole_seconds = step + steps.prefill_seconds(room)
-    whole_late = _late(whole_seconds, objective)
+    whole_late = late(whole_seconds, objective)
     late_steps, prompts_with, worst = 0.0, 0.0, step
     for tokens, share in prompts:
         full = floor(tokens / room)
@@ -274,42 +273,17 @@ def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -
         # Prompts that arrive during a step share the next: a rest is seldom alone on a busy engine.
         joined = min(room, rest + rate * prompt_mean * (step + steps.prefill_seconds(rest)))
         rest_seconds = step + steps.prefill_seconds(joined)
-        late = full * whole_late + (_late(rest_seconds, objective) if rest >= 1.0 else 0.0)
-        late_steps += share * late
-        prompts_with += share * min(1.0, late)
+        own_late = full * whole_late + (late(rest_seconds, objective) if rest >= 1.0 else 0.0)
+        late_steps += share * own_late
+        prompts_with += share * min(1.0, own_late)
         worst = max(worst, whole_seconds if full else rest_seconds)
     if late_steps <= 0.0:
         return 0.0, worst
     steps_per_second = max(1e-9, 1.0 - busy) / step
     share_late = min(1.0, load.burst * rate * late_steps / steps_per_second)
     row = max(1.0, late_steps / max(prompts_with, 1e-12))
-    missed = sum(share * _late_rows(max(0.0, tokens - 1.0), share_late, row) for tokens, share in _shares(load.outputs))
+    missed = sum(share * late_rows(max(0.0, tokens - 1.0), share_late, row) for tokens, share in _shares(load.outputs))
     return min(1.0, missed), worst
-
-
-def _late_rows(gaps: float, share_late: float, row: float) -> float:
-    """Probability that a request with so many gaps meets more late ones than it may."""
-    if gaps < 1.0 or share_late <= 0.0:
-        return 0.0
-    row = min(row, max(1.0, gaps))
-    needed = floor(LATE_GAPS_SHARE * gaps / row) + 1
-    mean = gaps * share_late / row
-    return share_late * _poisson_tail(needed - 1, mean) + (1.0 - share_late) * _poisson_tail(needed, mean)
-
-
-def _poisson_tail(at_least: int, mean: float) -> float:
-    """P[N ≥ at_least] for a Poisson variable."""
-    if at_least <= 0:
-        return 1.0
-    if mean <= 0.0:
-        return 0.0
-    if at_least > 60 or mean > 200.0:  # normal, with the correction for whole numbers
-        return 0.5 * erfc((at_least - 0.5 - mean) / sqrt(2.0 * mean))
-    term = total = exp(-mean)
-    for n in range(1, at_least):
-        term *= mean / n
-        total += term
-    return min(1.0, max(0.0, 1.0 - total))
 
 
 def _kv_ratio(load: Load, lengths: _Lengths, batch: float) -> float:
@@ -333,20 +307,6 @@ def _transfer(load: Load, lengths: _Lengths, rate: float) -> tuple[float, float]
         return 0.0, 0.0
     ingress = rate * lengths.prompt_mean * per_token / link
     return ingress, per_token / link / (1.0 - ingress) if ingress < 1.0 else float("inf")
-
-
-def _late(seconds: float, objective: float) -> float:
-    """Probability that something modelled as `seconds` takes longer than the objective."""
-    if seconds <= 0.0:
-        return 0.0
-    return 0.5 * erfc((objective - seconds) / (STEP_SPREAD * seconds) / sqrt(2.0))
-
-
-def _either(*parts: float) -> float:
-    kept = 1.0
-    for part in parts:
-        kept *= 1.0 - min(1.0, max(0.0, part))
-    return min(1.0, max(0.0, 1.0 - kept))
 
 
 def _overload(batch: float, step: float, ingress: float = 0.0) -> Forecast:
