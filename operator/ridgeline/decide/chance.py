@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import erfc, exp, floor, sqrt
+from math import erfc, exp, floor, hypot, sqrt
 
 STEP_SPREAD = 0.10
 """A step is never exactly as long as modelled: relative width of the normal tail."""
@@ -10,11 +10,15 @@ LATE_GAPS_SHARE = 0.05
 """A request misses its objective when more than this share of its own gaps is late."""
 
 
-def late(seconds: float, objective: float) -> float:
-    """Probability that something modelled as `seconds` takes longer than the objective."""
+def late(seconds: float, objective: float, spread_seconds: float = 0.0) -> float:
+    """Probability that something modelled as `seconds` takes longer than the objective.
+
+    `spread_seconds` is a standard deviation beside that of the model itself.
+    """
     if seconds <= 0.0:
         return 0.0
-    return 0.5 * erfc((objective - seconds) / (STEP_SPREAD * seconds) / sqrt(2.0))
+    spread = hypot(STEP_SPREAD * seconds, spread_seconds)
+    return 0.5 * erfc((objective - seconds) / spread / sqrt(2.0))
 
 
 def late_rows(gaps: float, share_late: float, row: float) -> float:

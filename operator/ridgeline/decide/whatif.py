@@ -22,7 +22,8 @@ I·KV bytes / link / (1 - v), and a decode step.
 objective are late. q is the share of late steps, m = O - 1 the gaps of a request, κ the late steps in a row that one
 such prompt makes. A request misses when more than 5 % of its gaps are late, that is when it meets at least
 j = ⌊m/20κ⌋ + 1 of such rows. It begins inside one with probability q and meets more at rate q/κ a step:
-P = q·P[N ≥ j-1] + (1 - q)·P[N ≥ j], N Poisson of mean m·q/κ.  A step without prefill that is late makes all late.
+P = q·P[N ≥ j-1] + (1 - q)·P[N ≥ j], N Poisson of mean m·q/κ.  A step without prefill that is late makes all late;
+its length spreads with the batch, whose variance is its mean, and a sequence adds itself to the batch it meets.
 Prompts that come together hit each other's decodes more often than strangers would: a burst factor multiplies q here.
 
 **KV.** B·C tokens, with the spread of B, must stay below 90 % of what an engine holds.
@@ -120,7 +121,7 @@ def mixed(load: Load, engines: int, token_budget: int) -> Forecast:
             return _overload(batch, step)
     queue = _prefill_queue(load, rate, step, room)
     kv_late = _kv_overflow(load, lengths, batch)
-    step_late = late(step, load.inter_token_objective_seconds)
+    step_late = _step_late(load, lengths, batch)
     chunk_late, worst = _gaps_late(load, rate, busy, step, room)
     first_late = _first_token_late(load, queue, step / 2.0, lambda tokens: 0.0)
     gaps_late = either(step_late, chunk_late)
@@ -149,7 +150,7 @@ def split(load: Load, prefill: int, decode: int) -> Forecast:
     queue = _prefill_queue(load, rate_prefill, load.steps.fixed_seconds, float(load.maximum_tokens))
     after = HAND_OFF_SECONDS + step
     first_late = _first_token_late(load, queue, after, lambda tokens: tokens * transfer)
-    gaps_late = late(step, load.inter_token_objective_seconds)
+    gaps_late = _step_late(load, lengths, batch)
     kv_ratio = _kv_ratio(load, lengths, batch)
     return Forecast(
         missed=either(first_late, gaps_late, _kv_overflow(load, lengths, batch)),
@@ -186,10 +187,21 @@ def _shares(distribution: Distribution) -> list[tuple[float, float]]:
     return [(max(1.0, tokens), weight / total) for tokens, weight in distribution if weight > 0.0] or [(1.0, 1.0)]
 
 
+def _growth(load: Load, lengths: _Lengths) -> float:
+    """What one more decoding sequence adds to a step."""
+    return load.steps.seconds_per_decode_sequence + load.steps.seconds_per_kv_token * lengths.context_mean
+
+
+def _step_late(load: Load, lengths: _Lengths, batch: float) -> float:
+    """Probability that a step without prefill is late for a sequence that shares it with the batch of the moment."""
+    growth = _growth(load, lengths)
+    step = load.steps.fixed_seconds + growth * (batch + 1.0)
+    return late(step, load.inter_token_objective_seconds, growth * sqrt(batch))
+
+
 def _decode_batch(load: Load, lengths: _Lengths, rate: float, busy: float) -> tuple[float, float]:
     """Decoding sequences of one engine and the length of its step without prefill; infinite without a fixed point."""
-    steps = load.steps
-    growth = steps.seconds_per_decode_sequence + steps.seconds_per_kv_token * lengths.context_mean
+    steps, growth = load.steps, _growth(load, lengths)
     offered = rate * lengths.output_mean
     left = 1.0 - busy - offered * growth
     if left <= 0.0:
