@@ -1,0 +1,71 @@
+"""A real Prometheus on loopback, with the chart's rules, ended by its own id."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+RULES = Path(__file__).resolve().parents[2] / "helm" / "ridgeline" / "rules"
+START_SECONDS = 30.0
+
+
+@contextmanager
+def running_prometheus(program: Path, folder: Path, scrapes: Sequence[dict[str, Any]], *, window: str) -> Iterator[str]:
+    """Start Prometheus with one-second scrapes and rules, and end it; yields its address.
+
+    Args:
+        program: Prometheus, of whatever version.
+        folder: for its configuration, data and log.
+        scrapes: scrape configurations.
+        window: window of the rules' rates.
+    """
+    for source in RULES.glob("*.yaml"):
+        text = source.read_text().replace("${window}", window).replace("interval: 5s", "interval: 1s")
+        (folder / source.name).write_text(text)
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(folder / source.name) for source in RULES.glob("*.yaml")],
+        "scrape_configs": list(scrapes),
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    command: list[str | Path] = ["setpriv", "--pdeathsig", "KILL", "--", program]
+    command += [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+    command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
+    log = folder / "prometheus.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_ready(url, process, log)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/-/ready", timeout=2):
+                return
+        except (urllib.error.URLError, OSError) as error:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"Prometheus did not become ready: {log.read_text(errors='replace')}") from error
+            time.sleep(0.1)
