@@ -147,7 +147,7 @@ def running() -> Iterator[ApiServer]:
     home = Path(tempfile.mkdtemp(prefix="ridgeline-apiserver-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)
-        etcd, peer, port = _free_ports(3)
+        etcd, peer, port = free_ports(3)
         stack.enter_context(_process(home / "etcd.log", _etcd_command(programs["server"], home, etcd, peer)))
         server = _files(home, port, programs["kubectl"])
         command = _api_server_command(programs["kube-apiserver"], home, etcd, port)
@@ -217,7 +217,7 @@ def _files(home: Path, port: int, kubectl: Path) -> ApiServer:
     return server
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago, all different."""
     with ExitStack() as stack:
         listeners = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
