@@ -27,6 +27,7 @@ from ridgeline.metrics import OperatorMetrics
 from ridgeline.observe.fetch import new_session
 from ridgeline.observe.metrics import MetricsReader
 from ridgeline.reconcile import Options, Reconciler
+from ridgeline.reporting import Reporter
 from ridgeline.signals_source import Key, SharedSignals
 from ridgeline.work_queue import WorkQueue
 
@@ -176,8 +177,8 @@ async def _lead(
         clock=time.time,
         on_read=state.wake_all,
     )
-    events = EventRecorder(api, options.identity)
-    reconciler = Reconciler(api, session, signals, metrics, events, options.reconcile)
+    reporter = Reporter(metrics, EventRecorder(api, options.identity))
+    reconciler = Reconciler(api, session, signals, metrics, reporter, options.reconcile)
 
     def failed(key: Key, error: BaseException) -> None:
         metrics.reconcile_errors.inc()

@@ -14,33 +14,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
-from pydantic import ValidationError
 
 from ridgeline.act import apply, conditions, status, turn
-from ridgeline.act.announcements import announcements
 from ridgeline.act.api import DEPLOYMENTS, FLEETS, POD_MONITORS, PODS, ApiError, KubernetesApi, Object
 from ridgeline.act.conditions import Facts
 from ridgeline.act.engines import Engine, EngineControl
-from ridgeline.act.events import EventRecorder
 from ridgeline.act.roles import set_roles
 from ridgeline.act.secret import Keys, ensure_secret
+from ridgeline.act.stored import as_refusal, read_fleet, replica_failure, stored_status
 from ridgeline.api.conditions import ConditionType, Verdict
-from ridgeline.api.fleet import Action, FleetStatus, InferenceFleet, LastDecision, RouterType
+from ridgeline.api.fleet import Action, FleetStatus, InferenceFleet, LastDecision, RouterType, Step
 from ridgeline.api.names import API_VERSION, COMPONENT_ENGINE, COMPONENT_ROUTER, KIND, LABEL_COMPONENT, LABEL_FLEET
-from ridgeline.api.times import from_rfc3339, to_rfc3339
+from ridgeline.api.times import to_rfc3339
 from ridgeline.decide.plan import History
-from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot
+from ridgeline.decide.snapshot import MetricsProblem, Snapshot
 from ridgeline.decide.step_plan import Outcome
-from ridgeline.metrics import FleetView, OperatorMetrics
+from ridgeline.metrics import OperatorMetrics
 from ridgeline.observe import pods as pod_facts
 from ridgeline.observe.engines import EngineProbe, probe_engines
 from ridgeline.observe.fleet import assemble
 from ridgeline.observe.routers import read_routers
 from ridgeline.render import render_fleet, validate
+from ridgeline.reporting import Reporter
 from ridgeline.signals_source import Key, SharedSignals
 
 PROBE_SECONDS = 1.0
-"""Answers of engines this young are used again: while routers are to follow, passes come ten times a second."""
+"""Answers of engines this young are used again: passes may come ten times a second."""
+SWITCHING_PROBE_SECONDS = 3.0
+"""The same while roles are switched: routers are waited for then, and a busy engine must not hold that up."""
 REFUSED_AGAIN_SECONDS = 30.0
 """When manifests that the API server refused are tried again."""
 MONITORS_AGAIN_SECONDS = 300.0
@@ -74,11 +75,7 @@ class _Memory:
     probed_at: float = 0.0
     objectives: dict[str, tuple[int, object]] = field(default_factory=dict)
     """Pod → restarts and the objectives it was told."""
-    decided_at: float | None = None
-    """When the transition under way was decided, monotonic seconds; None once its routing was measured."""
     written_at: float | None = None
-    decision: tuple[Action, str] | None = None
-    recommended_action: Action | None = None
 
 
 class Reconciler:
@@ -90,7 +87,7 @@ class Reconciler:
         session: aiohttp.ClientSession,
         signals: SharedSignals,
         metrics: OperatorMetrics,
-        events: EventRecorder,
+        reporter: Reporter,
         options: Options,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -98,7 +95,7 @@ class Reconciler:
         self._session = session
         self._signals = signals
         self._metrics = metrics
-        self._events = events
+        self._reporter = reporter
         self._options = options
         self._clock = clock
         self._memory: dict[Key, _Memory] = {}
@@ -133,27 +130,26 @@ class Reconciler:
         """A fleet is gone: the garbage collector deletes what it owned, here its memory and its series go."""
         if self._memory.pop(key, None):
             log.info("%s/%s is deleted", *key)
-        self._metrics.forget(key)
-        self._events.forget(*key)
+        self._reporter.forget(key)
 
     async def _refuse(self, key: Key, raw: Object, memory: _Memory, refusal: Verdict) -> float:
         """Say why a stored spec cannot be worked with; everything else of its status stays as it is."""
         now = self._clock()
-        before = _stored_status(raw)
-        answers = conditions.assess(Facts(spec=None, refusal=refusal))
+        before = stored_status(raw)
+        answers = conditions.assess(Facts(None, now=now, refusal=refusal))
         after = status.with_conditions(
             before.model_copy(update={"observedGeneration": raw["metadata"].get("generation", 0)}),
             conditions.conditions(answers, before.conditions, raw["metadata"].get("generation", 0), now),
         )
         await self._write(key, raw, memory, after, now)
-        self._metrics.show(key, FleetView(conditions=answers, seen_at=now))
-        await self._announce(key, memory.uid, before, after, None, None, now)
+        self._reporter.refused(key, answers, now)
+        await self._reporter.announce(key, memory.uid, None, before, after, None, now)
         return max(self._options.interval_seconds, REFUSED_AGAIN_SECONDS)
 
     async def _pass(self, key: Key, raw: Object, fleet: InferenceFleet, memory: _Memory) -> float:
         now = self._clock()
         refusal = as_refusal(validate(fleet))
-        if memory.keys is None or apply_is_old(memory.applied, now):
+        if memory.keys is None or apply.is_old(memory.applied, now):
             memory.keys = await ensure_secret(self._api, fleet.namespace, fleet.name, fleet.uid)
         listed, deployments = await asyncio.gather(
             self._api.select(PODS, fleet.namespace, {LABEL_FLEET: fleet.name}),
@@ -165,15 +161,16 @@ class Reconciler:
         chosen = turn.take_turn(fleet, snapshot, memory.history, refusal, now, self._options.interval_seconds)
         memory.history = chosen.history
         answers = conditions.assess(
-            Facts(fleet.spec, snapshot, refusal, replica_failure(deployments), chosen.transition, chosen.verdict)
+            Facts(fleet.spec, snapshot, now, refusal, replica_failure(deployments), chosen.transition, chosen.verdict)
         )
         after = self._status(fleet, snapshot, chosen, answers, now)
         if chosen.transition is not None and fleet.status.transition is None:
-            memory.decided_at = time.monotonic()
+            self._reporter.decided(key)
         await self._write(key, raw, memory, after, now)  # first the record, then the deed
         await self._act(fleet, snapshot, chosen, memory)
-        self._measure(key, fleet, snapshot, chosen, after, answers, memory, now)
-        await self._announce(key, fleet.uid, fleet.status, after, fleet, chosen, now)
+        self._reporter.measure(fleet, snapshot, chosen, after, answers, now)
+        policy = fleet.spec.topology.policy
+        await self._reporter.announce(key, fleet.uid, policy, fleet.status, after, chosen, now)
         return chosen.again_seconds
 
     # ------------------------------------------------------------ the parts of a pass
@@ -227,7 +224,10 @@ class Reconciler:
         token = memory.keys.control_token if memory.keys else None
         states = asyncio.create_task(read_routers(self._session, routers))
         ready = {pod_facts.name(pod) for pod in engines if pod_facts.is_ready(pod)}
-        if now - memory.probed_at >= PROBE_SECONDS or not ready <= set(memory.probes):
+        moving = fleet.status.transition
+        switching = moving is not None and moving.step in (Step.PRECHECK, Step.SWITCH, Step.ROLL_BACK)
+        old = now - memory.probed_at >= (SWITCHING_PROBE_SECONDS if switching else PROBE_SECONDS)
+        if old or not ready <= set(memory.probes):
             memory.probes = await probe_engines(self._session, engines, token)
             memory.probed_at = now
         return assemble(
@@ -305,118 +305,3 @@ class Reconciler:
             memory.objectives |= {e.pod: wanted[e.pod] for e in untold if e.pod not in failed}
             problems |= failed
         return problems
-
-    def _measure(
-        self,
-        key: Key,
-        fleet: InferenceFleet,
-        snapshot: Snapshot,
-        chosen: turn.Turn,
-        after: FleetStatus,
-        answers: dict[ConditionType, Verdict],
-        memory: _Memory,
-        now: float,
-    ) -> None:
-        """Metrics and log lines of a pass."""
-        name = "/".join(key)
-        if (plan := chosen.plan) is not None:
-            if turn.acts(chosen) or memory.decision != (plan.action, plan.reason):
-                self._metrics.decided(key, plan.action, plan.reason)
-                log.info("%s: %s (%s): %s", name, plan.action, plan.reason, plan.message)
-            memory.decision = (plan.action, plan.reason)
-            if chosen.recommendation is not None:
-                memory.recommended_action = chosen.recommendation.action
-        transition = fleet.status.transition
-        if chosen.step is not None and transition is not None:
-            if chosen.step.routed and memory.decided_at is not None:
-                seconds = time.monotonic() - memory.decided_at
-                self._metrics.routed(key, transition.action, seconds)
-                log.info("%s: every router shows the roles %.2f s after the decision", name, seconds)
-                memory.decided_at = None
-            if chosen.step.outcome is not None:
-                seconds = now - from_rfc3339(transition.startTime)
-                self._metrics.transition_over(key, transition.action, chosen.step.outcome, seconds)
-                memory.decided_at = None
-            if chosen.step.outcome is not None or chosen.step.transition != transition:
-                verdict = chosen.step.verdict
-                log.info("%s: %s of %s: %s", name, verdict.reason, transition.action, verdict.message)
-        signals = snapshot.signals
-        self._metrics.show(
-            key,
-            FleetView(
-                roles={engine.pod: engine.role for engine in snapshot.engines if not engine.terminating},
-                topology=after.topology,
-                recommendation=after.recommendation,
-                recommended_action=memory.recommended_action,
-                sampled_at=signals.sampled_at if isinstance(signals, Signals) else None,
-                seen_at=now,
-                conditions=answers,
-            ),
-        )
-
-    async def _announce(
-        self,
-        key: Key,
-        uid: str,
-        before: FleetStatus,
-        after: FleetStatus,
-        fleet: InferenceFleet | None,
-        chosen: turn.Turn | None,
-        now: float,
-    ) -> None:
-        policy = fleet.spec.topology.policy if fleet else None
-        for told in announcements(policy, before, after, chosen):
-            await self._events.record(
-                *key, uid, type_=told.type, action=told.action, reason=told.reason, message=told.message, now=now
-            )
-
-
-# ---------------------------------------------------------------- reading what is stored
-
-
-def read_fleet(raw: Object) -> tuple[InferenceFleet | None, Verdict | None]:
-    """A stored fleet, or why it cannot be understood. A status of another version is dropped: it is seen anew."""
-    try:
-        return InferenceFleet.from_object(raw), None
-    except ValidationError:
-        pass
-    try:
-        return InferenceFleet.from_object({**raw, "status": {}}), None
-    except (ValidationError, KeyError) as error:
-        return None, invalid_spec(error)
-
-
-def _stored_status(raw: Object) -> FleetStatus:
-    try:
-        return FleetStatus.model_validate(raw.get("status") or {})
-    except ValidationError:
-        return FleetStatus()
-
-
-def invalid_spec(error: ValidationError | KeyError) -> Verdict:
-    """The fields of a stored spec that this version does not understand."""
-    if isinstance(error, KeyError):
-        return Verdict("True", "InvalidSpec", f"the stored object lacks {error}")
-    fields = "; ".join(f"`{'.'.join(('spec', *map(str, e['loc'])))}`: {e['msg']}" for e in error.errors()[:5])
-    return Verdict(
-        "True", "InvalidSpec", f"{fields}; correct the spec, or upgrade the operator if it is older than its CRD"
-    )
-
-
-def as_refusal(verdict: Verdict | None) -> Verdict | None:
-    """What `validate` has against a spec, as the answer of Degraded."""
-    return None if verdict is None else Verdict("True", verdict.reason, verdict.message)
-
-
-def replica_failure(deployments: Sequence[Object]) -> str | None:
-    """Why a Deployment of the fleet cannot create pods."""
-    for deployment in deployments:
-        for condition in (deployment.get("status") or {}).get("conditions") or ():
-            if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
-                return str(condition.get("message") or condition.get("reason") or "")
-    return None
-
-
-def apply_is_old(applied: apply.Applied | None, now: float) -> bool:
-    """Whether it is time to look at what is seldom looked at."""
-    return applied is None or now - applied.at >= apply.REAPPLY_SECONDS

@@ -46,7 +46,7 @@ def router(*roles: Role, **changes: Any) -> RouterState:
 
 BOTH = (engine("e1"), engine("e2"))
 ROUTER = router(Role.MIXED, Role.MIXED)
-FRESH = Signals(sampled_at=NOW)
+FRESH = Signals(sampled_at=NOW, requests_per_second=0.0, missed_ratio=0.0)
 
 
 def answers(
@@ -55,7 +55,7 @@ def answers(
     refusal: Verdict | None = None,
     replica_failure: str | None = None,
 ) -> dict[ConditionType, Verdict]:
-    return assess(Facts(fleet or spec(), snapshot, refusal, replica_failure))
+    return assess(Facts(fleet or spec(), snapshot, NOW, refusal, replica_failure))
 
 
 @pytest.mark.parametrize(
@@ -215,6 +215,25 @@ def test_missing_metrics_are_told_with_their_reason() -> None:
     problem = MetricsProblem("StaleSamples", "the oldest sample is 40 s old")
     told = answers(Snapshot(BOTH, (ROUTER,), problem))[ConditionType.METRICS_AVAILABLE]
     assert told == Verdict("False", "StaleSamples", "the oldest sample is 40 s old")
+
+
+@pytest.mark.parametrize(
+    ("signals", "status", "reason"),
+    [
+        pytest.param(FRESH, "True", "SamplesFresh", id="fresh"),
+        pytest.param(Signals(sampled_at=NOW - 300), "False", "MetricsStale", id="stale"),
+        pytest.param(
+            Signals(sampled_at=NOW, requests_per_second=1.0, missed_ratio=float("nan")),
+            "False",
+            "MetricsNotANumber",
+            id="not a number",
+        ),
+        pytest.param(Signals(sampled_at=NOW), "False", "MetricsIncomplete", id="a gap"),
+    ],
+)
+def test_metrics_are_judged_as_decide_judges_them(signals: Signals, status: str, reason: str) -> None:
+    answer = answers(Snapshot(BOTH, (ROUTER,), signals))[ConditionType.METRICS_AVAILABLE]
+    assert (answer.status, answer.reason) == (status, reason)
 
 
 @pytest.mark.parametrize(

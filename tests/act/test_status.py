@@ -90,7 +90,7 @@ STORED: dict[str, Any] = {"replicas": 2, "conditions": [{"type": "Ready", "statu
             {"conditions": [{"type": "Ready", "status": "True", "message": "9 % miss"}]}, 5, False, id="numbers"
         ),
         pytest.param(
-            {"conditions": [{"type": "Ready", "status": "True", "message": "9 % miss"}]}, 31, True, id="old numbers"
+            {"conditions": [{"type": "Ready", "status": "True", "message": "9 % miss"}]}, 61, True, id="old numbers"
         ),
         pytest.param(
             {"conditions": [{"type": "Ready", "status": "True", "message": "9 % miss"}]}, None, True, id="first write"

@@ -42,10 +42,15 @@ def is_due(
         present: kind and name of the objects seen in this pass, of kinds that every pass lists (Deployments).
         now: Unix seconds.
     """
-    if applied is None or applied.digest != digest(manifests) or now - applied.at >= REAPPLY_SECONDS:
+    if applied is None or applied.digest != digest(manifests) or is_old(applied, now):
         return True
     wanted = {(m["kind"], m["metadata"]["name"]) for m in manifests if m["kind"] == "Deployment"}
     return not wanted <= set(present)
+
+
+def is_old(applied: Applied | None, now: float) -> bool:
+    """Whether it is time to look at what is seldom looked at."""
+    return applied is None or now - applied.at >= REAPPLY_SECONDS
 
 
 async def apply(

@@ -14,7 +14,8 @@ from ridgeline.api.conditions import ConditionType, Verdict
 from ridgeline.api.fleet import Condition, FleetSpec, Role, RouterType, TransitionStatus
 from ridgeline.api.names import GPU_RESOURCE
 from ridgeline.api.times import to_rfc3339
-from ridgeline.decide.snapshot import EngineState, MetricsProblem, Snapshot
+from ridgeline.decide.guards import metrics_verdict
+from ridgeline.decide.snapshot import EngineState, Snapshot
 
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
@@ -59,6 +60,8 @@ class Facts:
     spec: FleetSpec | None
     """None when the stored spec cannot be understood."""
     snapshot: Snapshot = field(default_factory=Snapshot)
+    now: float = 0.0
+    """Unix seconds of the pass."""
     refusal: Verdict | None = None
     """Why this spec cannot work, from `validate` or from reading it."""
     replica_failure: str | None = None
@@ -72,7 +75,7 @@ def assess(facts: Facts) -> dict[ConditionType, Verdict]:
     """Each condition's answer."""
     spec, refusal = facts.spec, facts.refusal
     answers = {
-        ConditionType.METRICS_AVAILABLE: metrics_available(facts.snapshot),
+        ConditionType.METRICS_AVAILABLE: metrics_available(facts.snapshot, facts.now),
         ConditionType.ROUTER_SYNCHRONIZED: router_synchronized(spec, facts.snapshot),
         ConditionType.AVAILABLE: available(spec, facts.snapshot),
         ConditionType.TRANSITIONING: transitioning(facts.transition, facts.hold),
@@ -88,11 +91,12 @@ def assess(facts: Facts) -> dict[ConditionType, Verdict]:
 # ---------------------------------------------------------------- one function per condition
 
 
-def metrics_available(snapshot: Snapshot) -> Verdict:
-    """Whether there is something to decide on."""
-    if isinstance(snapshot.signals, MetricsProblem):
-        return Verdict("False", snapshot.signals.reason, snapshot.signals.message)
-    return Verdict("True", "SignalsFresh", "the recording rules of this fleet are read and recent")
+def metrics_available(snapshot: Snapshot, now: float) -> Verdict:
+    """Whether there is something to decide on, by the very judgement of `decide`."""
+    verdict = metrics_verdict(snapshot, now)
+    if verdict.status == "True":  # without the age in seconds, which would make every status a new one
+        return Verdict("True", verdict.reason, "the recording rules of this fleet are read and recent")
+    return verdict
 
 
 def router_synchronized(spec: FleetSpec | None, snapshot: Snapshot) -> Verdict:

@@ -21,7 +21,7 @@ from ridgeline.api.times import to_rfc3339
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.snapshot import Snapshot
 
-MESSAGE_REFRESH_SECONDS = 30.0
+MESSAGE_REFRESH_SECONDS = 60.0
 """Messages carry measured numbers; when nothing but those changed, the status is written no more often than this."""
 
 
