@@ -114,6 +114,8 @@ async def watch_forever(watch: Watch, namespaces: Sequence[str], stop: asyncio.E
         settings=settings(),
         clusterwide=not namespaces,
         namespaces=list(namespaces),
+        # Unused without peering, but unset kopf looks up the user, who has no name in a container.
+        identity="ridgeline",  # type: ignore[arg-type]
         stop_flag=stop,
     )
     started.set()
