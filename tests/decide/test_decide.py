@@ -285,6 +285,7 @@ def test_a_lopsided_split_moves_one_engine_towards_the_best() -> None:
     decision = after(big("pppddddd", chat(48.0, **STALLED)), LARGE, 60)
     assert decision.plan.action is Action.REBALANCE
     assert (decision.plan.target.prefill, decision.plan.target.decode) == (4, 4)
+    assert "the best split (6P:2D)" in decision.plan.message
 
 
 def test_overload_in_which_everything_misses_holds() -> None:

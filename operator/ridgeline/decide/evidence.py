@@ -58,7 +58,11 @@ def _comparison(action: Action, chosen: Candidate, scores: Assessment) -> list[s
     today = f"today's split would miss {percent(scores.today.missed)}"
     if action is Action.MERGE:
         return [f"{today}, mixed engines with budget {budget} {mixed_missed}"]
-    return [f"{today}, {topology_text(chosen.topology)} {percent(chosen.missed)}"]
+    parts = [f"{today}, {topology_text(chosen.topology)} {percent(chosen.missed)}"]
+    best = scores.best_split
+    if best is not None and best.topology != chosen.topology:
+        parts.append(f"the best split ({topology_text(best.topology)}) {percent(best.missed)}")
+    return parts
 
 
 def _transfer(question: Question, chosen: Candidate) -> list[str]:

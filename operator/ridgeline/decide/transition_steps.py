@@ -209,5 +209,5 @@ def _worse(case: Case, transition: TransitionStatus) -> str | None:
     if before is None or after is None:
         return None
     if after > 10 * rules.missedRequestsPercent and after > before + 10 * rules.tolerancePercent:
-        return f"{after / 10:.1f} % of requests miss their objectives, before it were {before / 10:.1f} %"
+        return f"{after / 10:.1f} % of requests miss their objectives, {before / 10:.1f} % did before"
     return None
