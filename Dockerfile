@@ -3,7 +3,7 @@
 ARG BASE_IMAGE=docker.io/library/python:3.12-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
-# Compiled modules are checked by content and not by time, so two builds of the same sources are the same.
+# With it, compiled modules are checked by content and not by time: the same in every build, and never stale.
 ARG SOURCE_DATE_EPOCH=1
 ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
