@@ -187,9 +187,12 @@ def transfer() -> Row:
                 ),
                 graph(
                     "KV transfer failures",
-                    "Each makes a decode engine compute the prompt again.",
+                    "A failed transfer makes a decode engine compute the prompt again. Expired: nobody came for the KV"
+                    " cache in time. Read after expiry: somebody came too late, for blocks that may be another's by now.",
                     PER_SECOND,
-                    Query(series("fleet:ridgeline_kv_transfer_failures:rate"), "failures"),
+                    Query(series("fleet:ridgeline_kv_transfer_failures:rate"), "failed"),
+                    Query(f"sum({rate('vllm:nixl_num_kv_expired_reqs_total')})", "expired"),
+                    Query(f"sum({rate('vllm:nixl_num_notifications_after_expiry_total')})", "read after expiry"),
                 ),
                 graph(
                     "KV transfer time",

@@ -38,6 +38,8 @@ FOREIGN: Mapping[str, frozenset[str]] = {
     "vllm:kv_cache_usage_perc": VLLM,
     "vllm:nixl_bytes_transferred_sum": VLLM,
     "vllm:nixl_num_failed_transfers_total": VLLM,
+    "vllm:nixl_num_kv_expired_reqs_total": VLLM,
+    "vllm:nixl_num_notifications_after_expiry_total": VLLM,
     "vllm:nixl_xfer_time_seconds_bucket": VLLM | {"le"},
     "vllm:prompt_tokens_by_source_total": VLLM | {"source"},
 }
