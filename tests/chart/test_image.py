@@ -11,7 +11,9 @@ from tests.tools.chart import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 INSTRUCTIONS = [
-    tuple(line.split(None, 1)) for line in DOCKERFILE.replace("\\\n", " ").splitlines() if re.match(r"[A-Z]+\s", line)
+    (line.partition(" ")[0], line.partition(" ")[2])
+    for line in DOCKERFILE.replace("\\\n", " ").splitlines()
+    if re.match(r"[A-Z]+ ", line)
 ]
 COPIED = [
     source for name, rest in INSTRUCTIONS if name == "COPY" and "--from" not in rest for source in rest.split()[:-1]
@@ -31,7 +33,7 @@ def test_dependencies_are_installed_before_sources_are_copied() -> None:
 
 
 def test_it_runs_the_command_as_a_numbered_user_that_pods_ask_for() -> None:
-    last = dict(INSTRUCTIONS)
+    last: dict[str, str] = dict(INSTRUCTIONS)
     user, _, group = last["USER"].partition(":")
     assert user == group == str(RESTRICTED["runAsUser"])
     assert last["ENTRYPOINT"] == '["ridgeline"]'

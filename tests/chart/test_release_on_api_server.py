@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from ridgeline.act.leadership import Leadership, lead
 from ridgeline.api.fleet import InferenceFleet
 from ridgeline.render.manifests import render_fleet
+from tests.operator_process.operators import eventually, operator
 from tests.tools.api_server import KubectlError
 from tests.tools.chart import CHART, Object, helm, settings, template
 
@@ -137,6 +138,37 @@ def test_the_operator_can_make_all_that_a_fleet_consists_of(release: Release) ->
         release.as_operator(
             "delete", manifest["kind"], manifest["metadata"]["name"], "-n", release.namespace, "--wait=false"
         )
+
+
+def test_the_operator_keeps_a_fleet_with_the_charts_rights_and_asks_for_no_others(
+    release: Release, tmp_path: Path
+) -> None:
+    server, namespace = release.server, release.namespace
+    token = server.kubectl("create", "token", "ridgeline-operator", "-n", namespace).strip()
+    config = json.loads(server.kubeconfig.read_text())
+    config["users"] = [{"name": "admin", "user": {"token": token}}]
+    limited = tmp_path / "operator.kubeconfig"
+    limited.write_text(json.dumps(config))
+    fleet = ["fleet", "chat", "-n", namespace]
+    server.apply(FLEET, namespace=namespace)
+    with operator(replace(server, kubeconfig=limited), namespace, tmp_path / "operator") as running:
+        eventually(lambda: server.get("deployment", "chat-router", "-n", namespace), "the router's Deployment")
+        eventually(lambda: server.get(*fleet)["status"]["conditions"], "conditions")
+        # The router goes: what is no longer rendered is listed and deleted.
+        server.kubectl("patch", *fleet, "--type=merge", "-p", '{"spec":{"router":{"type":"External"}}}')
+
+        def gone() -> bool:
+            found = server.get("deployments,services,serviceaccounts,roles,rolebindings", "-n", namespace)["items"]
+            return not [o for o in found if o["metadata"]["name"] == "chat-router"]
+
+        eventually(gone, "the router is deleted")
+        assert running.stop() == 0
+        log = running.log.read_text()
+    assert "orbidden" not in log
+    assert "403" not in log
+    server.kubectl("delete", *fleet)
+    for kind in ("deployment", "service", "serviceaccount", "secret"):  # nobody collects garbage here
+        server.kubectl("delete", kind, "-l", "ridgeline.dev/fleet=chat", "-n", namespace)
 
 
 @pytest.mark.parametrize(
