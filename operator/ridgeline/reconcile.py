@@ -20,7 +20,7 @@ from ridgeline.act.api import DEPLOYMENTS, FLEETS, POD_MONITORS, PODS, ApiError,
 from ridgeline.act.conditions import Facts
 from ridgeline.act.engines import Engine, EngineControl
 from ridgeline.act.roles import set_roles
-from ridgeline.act.secret import Keys, ensure_secret
+from ridgeline.act.secret import Keys, UnusableSecretError, ensure_secret
 from ridgeline.act.stored import as_refusal, read_fleet, replica_failure, stored_status
 from ridgeline.api.conditions import ConditionType, Verdict
 from ridgeline.api.fleet import Action, FleetStatus, InferenceFleet, LastDecision, RouterType, Step
@@ -42,7 +42,7 @@ PROBE_SECONDS = 1.0
 """Answers of engines this young are used again: passes may come ten times a second."""
 SWITCHING_PROBE_SECONDS = 3.0
 """The same while roles are switched: routers are waited for then, and a busy engine must not hold that up."""
-REFUSED_AGAIN_SECONDS = 30.0
+REFUSED_AGAIN_SECONDS = 10.0
 """When manifests that the API server refused are tried again."""
 MONITORS_AGAIN_SECONDS = 300.0
 """When the cluster is asked again whether it knows PodMonitors."""
@@ -150,7 +150,11 @@ class Reconciler:
         now = self._clock()
         refusal = as_refusal(validate(fleet))
         if memory.keys is None or apply.is_old(memory.applied, now):
-            memory.keys = await ensure_secret(self._api, fleet.namespace, fleet.name, fleet.uid)
+            try:
+                memory.keys = await ensure_secret(self._api, fleet.namespace, fleet.name, fleet.uid)
+            except UnusableSecretError as error:
+                memory.keys = None
+                refusal = refusal or Verdict("True", "UnusableSecret", str(error))
         listed, deployments = await asyncio.gather(
             self._api.select(PODS, fleet.namespace, {LABEL_FLEET: fleet.name}),
             self._api.select(DEPLOYMENTS, fleet.namespace, {LABEL_FLEET: fleet.name}),
@@ -196,17 +200,18 @@ class Reconciler:
             memory.applied = await apply.apply(
                 self._api, fleet.namespace, fleet.name, fleet.uid, manifests, memory.applied, now
             )
+        except apply.NameTakenError as error:
+            memory.refused = Verdict("True", "NameTaken", str(error))
         except ApiError as error:
             if error.status not in (400, 403, 409, 422, 500):
                 raise
-            memory.applied, memory.refused_at = None, (fleet.generation, now)
-            memory.refused = Verdict(
-                "True", "ManifestsRefused",
-                f"the API server refuses a part of the fleet: {error}; correct `spec` or the operator's rights",
-            )  # fmt: skip
-            return memory.refused
-        memory.refused = None
-        return None
+            message = f"the API server refuses a part of the fleet: {error}; correct `spec` or the operator's rights"
+            memory.refused = Verdict("True", "ManifestsRefused", message)
+        else:
+            memory.refused = None
+            return None
+        memory.applied, memory.refused_at = None, (fleet.generation, now)
+        return memory.refused
 
     async def _knows_monitors(self, now: float) -> bool:
         if now - self._monitors_asked_at >= MONITORS_AGAIN_SECONDS:

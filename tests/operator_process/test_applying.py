@@ -150,6 +150,43 @@ def test_what_somebody_deleted_comes_back_and_what_is_no_longer_wanted_goes(
         assert ("Secret", "chat-control") in owned(api_server, api_namespace)
 
 
+def test_a_strangers_service_is_neither_taken_nor_deleted(
+    api_server: ApiServer, api_namespace: str, tmp_path: Path
+) -> None:
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "chat", "labels": {"ridgeline.dev/fleet": "chat"}},
+        "spec": {"selector": {"app": "website"}, "ports": [{"port": 80}]},
+    }
+    api_server.apply(service, fleet(), namespace=api_namespace)
+    with operator(api_server, api_namespace, tmp_path):
+        answer = condition(with_status(api_server, api_namespace), "Degraded")
+        assert (answer["status"], answer["reason"]) == ("True", "NameTaken")
+        found = api_server.get("service", "chat", "-n", api_namespace)
+        assert found["spec"]["selector"] == {"app": "website"}
+        assert "ownerReferences" not in found["metadata"]
+        api_server.kubectl("delete", "service", "chat", "-n", api_namespace)
+        eventually(lambda: ("Service", "chat") in owned(api_server, api_namespace), "the fleet's own Service")
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        pytest.param({}, "UnusableSecret", id="without a token"),
+        pytest.param({"control-token": "a2V5LW9mLXRoZS11c2Vy"}, "AsExpected", id="brought by the user"),
+    ],
+)
+def test_a_secret_that_is_there_already(
+    api_server: ApiServer, api_namespace: str, tmp_path: Path, token: dict[str, str], reason: str
+) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "chat-control"}, "data": token}
+    api_server.apply(secret, fleet(), namespace=api_namespace)
+    with operator(api_server, api_namespace, tmp_path):
+        assert condition(with_status(api_server, api_namespace), "Degraded")["reason"] == reason
+        assert api_server.get("secret", "chat-control", "-n", api_namespace).get("data", {}) == token
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [

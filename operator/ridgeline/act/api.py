@@ -115,6 +115,11 @@ class KubernetesApi:
         answer = await self._request("GET", kind.path(namespace), {"labelSelector": selector} if selector else {})
         return list(answer.get("items") or [])
 
+    async def named(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """One object by the right to list, for kinds whose objects are not otherwise read."""
+        answer = await self._request("GET", kind.path(namespace), {"fieldSelector": f"metadata.name={name}"})
+        return next(iter(answer.get("items") or []), None)
+
     async def serves(self, kind: Kind) -> bool:
         """Whether the API server knows the kind."""
         group = "/api/v1" if "/" not in kind.api_version else f"/apis/{kind.api_version}"

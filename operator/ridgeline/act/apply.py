@@ -26,6 +26,16 @@ class Applied:
     """Kind and name of each manifest."""
 
 
+class NameTakenError(Exception):
+    """An object of the name that the fleet needs is not the fleet's."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(
+            f"a {kind} named {name} exists and is not this fleet's; delete it, or create the fleet under another name"
+            " (what a deleted fleet of the same name left is waited for)"
+        )
+
+
 def digest(manifests: Sequence[Mapping[str, Any]]) -> str:
     """A value that changes when any manifest does."""
     return hashlib.sha256(json.dumps(manifests, sort_keys=True).encode()).hexdigest()
@@ -65,8 +75,12 @@ async def apply(
     """Apply all manifests, then delete what the fleet owned and no longer has.
 
     Raises:
+        NameTakenError: an object of that name belongs to somebody else; nothing was applied.
         ApiError: one of them was refused; the others may be applied, and the next pass tries again.
     """
+    for manifest in manifests:
+        if before is None or (manifest["kind"], manifest["metadata"]["name"]) not in before.names:
+            await _claim(api, namespace, uid, manifest)
     for manifest in manifests:
         await api.apply(kind_of(manifest), namespace, manifest["metadata"]["name"], manifest)
     names = frozenset((m["kind"], m["metadata"]["name"]) for m in manifests)
@@ -75,17 +89,28 @@ async def apply(
     return Applied(digest(manifests), now, names)
 
 
+async def _claim(api: KubernetesApi, namespace: str, uid: str, manifest: Object) -> None:
+    """Refuse to apply over an object that is not the fleet's: it would be taken now and deleted with the fleet."""
+    kind, name = kind_of(manifest), manifest["metadata"]["name"]
+    found = await api.named(kind, namespace, name)
+    if found is not None and not is_owned(found, uid):
+        raise NameTakenError(kind.kind, name)
+
+
+def is_owned(found: Mapping[str, Any], uid: str) -> bool:
+    """Whether the fleet with this UID controls the object. A label alone is no claim."""
+    owners = found["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == uid and owner.get("controller") for owner in owners)
+
+
 async def _prune(api: KubernetesApi, namespace: str, fleet: str, uid: str, names: frozenset[tuple[str, str]]) -> None:
-    """Delete objects of the fleet that are not among `names`. Only those it owns: a label alone is no claim."""
+    """Delete objects of the fleet that are not among `names`."""
     for kind in RENDERED_KINDS:
         if not await _listable(api, kind):
             continue
         for found in await api.select(kind, namespace, {LABEL_FLEET: fleet}):
             metadata = found["metadata"]
-            owned = any(
-                owner.get("uid") == uid and owner.get("controller") for owner in metadata.get("ownerReferences") or ()
-            )
-            if owned and (kind.kind, metadata["name"]) not in names:
+            if is_owned(found, uid) and (kind.kind, metadata["name"]) not in names:
                 await api.delete(kind, namespace, metadata["name"], metadata["uid"])
 
 

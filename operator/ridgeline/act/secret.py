@@ -23,11 +23,18 @@ class Keys:
     control_token: str = field(repr=False)
 
 
+class UnusableSecretError(Exception):
+    """The fleet's Secret exists and cannot be worked with; the text says what to do."""
+
+
 async def ensure_secret(api: KubernetesApi, namespace: str, fleet: str, uid: str) -> Keys:
     """Read the fleet's Secret, made first where there is none.
 
+    A Secret without an owner is taken as it is: somebody brought it, or restored it from a backup.
+
     Raises:
-        ApiError: the Secret exists and lacks the token, or cannot be read or written.
+        UnusableSecretError: the Secret lacks the token, or belongs to another fleet.
+        ApiError: the Secret cannot be read or written.
     """
     name = secret_name(fleet)
     stored = await api.get(SECRETS, namespace, name)
@@ -37,10 +44,16 @@ async def ensure_secret(api: KubernetesApi, namespace: str, fleet: str, uid: str
         except ApiError as error:
             if error.status != 409:
                 raise
-            stored = await api.get(SECRETS, namespace, name)  # made meanwhile by somebody else: theirs counts
-    token = ((stored or {}).get("data") or {}).get(SECRET_KEY_CONTROL)
+            stored = await api.get(SECRETS, namespace, name) or {}  # made meanwhile by somebody else: theirs counts
+    owners = stored.get("metadata", {}).get("ownerReferences") or ()
+    if any(owner.get("uid") != uid for owner in owners):
+        raise UnusableSecretError(
+            f"Secret {name} belongs to somebody else; delete it if it is not needed"
+            " (what a deleted fleet of the same name left is waited for)"
+        )
+    token = (stored.get("data") or {}).get(SECRET_KEY_CONTROL)
     if not token:
-        raise ApiError(0, "BadSecret", f"Secret {name} has no `{SECRET_KEY_CONTROL}`; delete it to have it made anew")
+        raise UnusableSecretError(f"Secret {name} has no key `{SECRET_KEY_CONTROL}`; delete it to have it made anew")
     return Keys(control_token=base64.b64decode(token).decode())
 
 
