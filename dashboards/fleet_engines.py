@@ -188,7 +188,7 @@ def transfer() -> Row:
                 graph(
                     "KV transfer failures",
                     "A failed transfer makes a decode engine compute the prompt again. Expired: nobody came for the KV"
-                    " cache in time. Read after expiry: somebody came too late, for blocks that may be another's by now.",
+                    " cache in time. Read after expiry: somebody came late, for blocks that may be another's.",
                     PER_SECOND,
                     Query(series("fleet:ridgeline_kv_transfer_failures:rate"), "failed"),
                     Query(f"sum({rate('vllm:nixl_num_kv_expired_reqs_total')})", "expired"),

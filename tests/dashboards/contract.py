@@ -109,7 +109,8 @@ class Known:
 
 def rule_files() -> Iterator[tuple[str, dict[str, Any]]]:
     for path in sorted(RULES.glob("*.yaml")):
-        for group in yaml.safe_load(path.read_text().replace("${window}", "45s"))["groups"]:
+        text = path.read_text().replace("${window}", "45s").replace("${interval}", "5s")
+        for group in yaml.safe_load(text)["groups"]:
             yield from ((f"{path.name} {rule.get('record') or rule['alert']}", rule) for rule in group["rules"])
 
 

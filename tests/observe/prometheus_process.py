@@ -29,7 +29,7 @@ def running_prometheus(program: Path, folder: Path, scrapes: Sequence[dict[str, 
         window: window of the rules' rates.
     """
     for source in RULES.glob("*.yaml"):
-        text = source.read_text().replace("${window}", window).replace("interval: 5s", "interval: 1s")
+        text = source.read_text().replace("${window}", window).replace("${interval}", "1s")
         (folder / source.name).write_text(text)
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},

@@ -20,7 +20,7 @@ from ridgeline.observe.signals import FleetSignals
 from ridgeline_exporters.engine.metrics import EngineCollector, Totals
 from tests.observe.exposition_server import exposition_server
 from tests.observe.prometheus_process import running_prometheus
-from tests.tools.programs import prometheus, promtool
+from tests.tools.programs import prometheus
 
 CHAT, IDLE = ("default", "chat"), ("default", "idle")
 STEP_TERMS = {"fixed": 0.004, "decode_sequence": 1e-5, "kv_token": 1e-8, "prefill_token": 2e-5}
@@ -158,22 +158,10 @@ async def roles_at_work(reader: MetricsReader, seconds: float = 20) -> set[str]:
         await asyncio.sleep(0.3)
 
 
-def prometheus_2() -> Path:
-    """Debian's Prometheus 2.42, the oldest that the rules must work with."""
-    return promtool().with_name("prometheus")
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(prometheus_2, id="Prometheus 2"),
-        pytest.param(prometheus, id="Prometheus 3", marks=pytest.mark.cluster),  # compiled for the cluster
-    ],
-)
-async def test_signals_of_a_real_prometheus(program: Callable[[], Path], tmp_path: Path) -> None:
+async def test_signals_of_a_real_prometheus(tmp_path: Path) -> None:
     busy, other, idle = MadeUpEngine(1), MadeUpEngine(2), MadeUpEngine(0)
     started = time.monotonic()
-    with ExitStack() as engines, ExitStack() as prometheus:
+    with ExitStack() as engines, ExitStack() as server:
         port = engines.enter_context(
             exposition_server(
                 {
@@ -185,7 +173,7 @@ async def test_signals_of_a_real_prometheus(program: Callable[[], Path], tmp_pat
                 }
             )
         )
-        url = prometheus.enter_context(running_prometheus(program(), tmp_path, scrapes(port), window="5s"))
+        url = server.enter_context(running_prometheus(prometheus(), tmp_path, scrapes(port), window="5s"))
         async with MetricsReader(url + "/", stale_after_seconds=10) as reader:
             check(await until(reader, settled))
             assert await roles_at_work(reader) == {"prefill", "decode"}
@@ -200,7 +188,7 @@ async def test_signals_of_a_real_prometheus(program: Callable[[], Path], tmp_pat
             assert isinstance(gone, MetricsProblem)
             assert gone.reason == "NoSamples"
 
-            prometheus.close()  # and Prometheus too
+            server.close()  # and Prometheus too
             away = (await reader.read(time.time()))[CHAT]
             assert isinstance(away, MetricsProblem)
             assert away.reason == "PrometheusUnreachable"

@@ -23,7 +23,7 @@ def write_rules(folder: Path, window: str = WINDOW, fault: tuple[str, str] | Non
     folder.mkdir(exist_ok=True)
     written = []
     for source in sorted(RULES.glob("*.yaml")):
-        text = source.read_text().replace("${window}", window)
+        text = source.read_text().replace("${window}", window).replace("${interval}", "5s")
         if fault:
             text = text.replace(*fault)
         written.append(folder / source.name)
@@ -106,9 +106,9 @@ def test_an_alert_says_what_is_wrong_and_how_bad(alert: dict[str, Any]) -> None:
     assert len(alert["annotations"]["summary"]) <= 80
 
 
-def test_nothing_but_the_window_is_left_to_the_chart() -> None:
+def test_nothing_but_window_and_interval_is_left_to_the_chart() -> None:
     text = "".join(path.read_text() for path in RULES.glob("*.yaml"))
-    assert "${" not in text.replace("${window}", "")
+    assert set(re.findall(r"\$\{.*?\}", text)) == {"${window}", "${interval}"}
 
 
 def test_every_rule_that_the_operator_reads_is_recorded() -> None:

@@ -57,5 +57,5 @@ http://{{ include "ridgeline.prometheus" . }}.{{ .Release.Namespace }}.svc:9090
 {{/* A rules file as Prometheus reads it. Call with (list $ path). */}}
 {{- define "ridgeline.rules" -}}
 {{- $root := index . 0 -}}
-{{- $root.Files.Get (index . 1) | replace "${window}" $root.Values.rules.window -}}
+{{- $root.Files.Get (index . 1) | replace "${window}" $root.Values.rules.window | replace "${interval}" $root.Values.prometheus.scrapeInterval -}}
 {{- end }}
