@@ -4,6 +4,9 @@
 
 Runs with the interpreter of the engines (it needs transformers, tokenizers and torch) and downloads nothing. The same
 arguments give the same files, so engines in different places agree on the model.
+
+Why float16: with bfloat16 on a processor that has AMX, vLLM 0.32's CPU attention uses AMX tiles, and an engine whose
+very first step decodes a prompt that came by transfer is killed (SIGILL); float16 takes the plain vector code.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--feed-forward", type=int, default=512)
     arguments.add_argument("--vocabulary", type=int, default=512)
     arguments.add_argument("--positions", type=int, default=4096)
+    arguments.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), default="float16")
     arguments.add_argument("--seed", type=int, default=0)
     return arguments
 
@@ -60,9 +64,9 @@ def make(options: argparse.Namespace) -> None:
         bos_token_id=0,
         eos_token_id=1,
         tie_word_embeddings=False,
-        torch_dtype=torch.bfloat16,
+        dtype=options.dtype,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(options.folder)
+    LlamaForCausalLM(config).to(getattr(torch, options.dtype)).save_pretrained(options.folder)
     for path in options.folder.iterdir():
         path.chmod(0o644)  # weights come out readable by their owner only, and engines run as other users
 

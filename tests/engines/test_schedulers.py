@@ -1,0 +1,65 @@
+"""vLLM's real schedulers, driven without a model: asynchronous scheduling and preemption, which CPU engines lack."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engines import by_hand
+from tests.engines.engines import install_exporter, make_model, python
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model and an installed exporter."""
+    if not python().exists():
+        pytest.skip(f"no engines' environment: {python()} does not exist (set RIDGELINE_VLLM)")
+    folder = tmp_path_factory.mktemp("schedulers")
+    make_model(folder / "model")
+    install_exporter(folder / "plugin")
+    return folder
+
+
+def drive(folder: Path, kind: str) -> dict[str, Any]:
+    environment = os.environ | {
+        "PYTHONPATH": str(folder / "plugin"),
+        "RIDGELINE_EXPORTER_PORT": "0",
+        "RIDGELINE_EXPORTER_HOST": "127.0.0.1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    script = Path(__file__).with_name("drive_scheduler.py")
+    result = subprocess.run(
+        [python(), script, folder / "model", kind], env=environment, cwd=folder, capture_output=True, text=True
+    )
+    lines = [line for line in result.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, result.stdout[-2000:] + result.stderr[-3000:]
+    counted: dict[str, Any] = json.loads(lines[0].removeprefix("RESULT "))
+    return counted
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+def test_positions_are_counted_right_one_step_ahead_and_after_preemption(folder: Path, kind: str) -> None:
+    counted = drive(folder, kind)
+    expected = counted["by_hand"]
+    assert counted["up"]
+    assert counted["preemptions"] > 0, "the cache was meant to be too small"
+    assert counted["steps"] == expected["steps"]
+    linear = 2 * by_hand.LAYERS * (by_hand.QKV + by_hand.OUTPUT + by_hand.MLP)
+    pair = 4 * by_hand.LAYERS * by_hand.QUERY_HEADS * by_hand.HEAD
+    samples = 0.0
+    for phase in ("prefill", "decode"):
+        tokens, pairs = expected[phase], expected[f"{phase}_pairs"]
+        assert counted["tokens"][phase] == tokens
+        assert counted["kv_write"][phase] == tokens * by_hand.KV_TOKEN_BYTES
+        samples += (counted["flops"][phase] - tokens * linear - pairs * pair) / (2 * by_hand.HEAD_MATRIX)
+    assert samples == pytest.approx(counted["outputs"]), "each output token was sampled once"
+    assert counted["prefills_finished"] == counted["finished"] == 8
+    assert counted["remembered"] == 0, "requests that are gone are forgotten"
