@@ -1,0 +1,90 @@
+# Every target sets up what it needs, says so while it does, and can be run again.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CLUSTER := $(PYTHON) tests/cluster/kube.py
+IMAGES := $(PYTHON) tests/cluster/images.py
+
+# A KUBECONFIG given on the command line selects a cluster of yours: `make e2e KUBECONFIG=…`.
+ifeq ($(origin KUBECONFIG),command line)
+export RIDGELINE_KUBECONFIG := $(abspath $(KUBECONFIG))
+endif
+
+.PHONY: help
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  \033[1m%-16s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---------------------------------------------------------------- set-up
+
+$(VENV)/.installed: pyproject.toml requirements-dev.lock
+	@echo "Setting up $(VENV) from requirements-dev.lock."
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "Ridgeline needs Python 3.11, 3.12 or 3.13; this is " + sys.version.split()[0] + ". Choose one: make PYTHON=python3.12 …")'
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+.PHONY: setup
+setup: $(VENV)/.installed  ## create the virtual environment
+
+# ---------------------------------------------------------------- the fast tier
+
+.PHONY: check
+check: setup  ## lint, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check operator exporters dashboards
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: test
+test: setup  ## the fast tier: no cluster, no engine
+	$(BIN)/pytest -m "not engine and not apiserver and not cluster"
+
+.PHONY: generate
+generate: setup  ## write the CRD, the dashboards and the goldens anew
+	$(BIN)/python -m ridgeline crd > helm/ridgeline/crds/inferencefleets.yaml
+	$(BIN)/python dashboards/generate.py
+
+.PHONY: lock
+lock:  ## resolve the lock files anew (needs uv)
+	uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --extra operator pyproject.toml -o requirements.lock
+	uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --extra operator --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+# ---------------------------------------------------------------- the real tiers
+
+.PHONY: e2e-engine
+e2e-engine: setup  ## real vLLM CPU engines, NIXL and SMG
+	$(IMAGES) environment
+	$(BIN)/pytest -m engine --timeout 1800
+
+.PHONY: e2e-apiserver
+e2e-apiserver: setup  ## the real API server: CRD rules, manifests, leadership
+	$(CLUSTER) build
+	$(BIN)/pytest -m apiserver --timeout 600
+
+.PHONY: e2e
+e2e: setup  ## Kubernetes with real engines: split, merge, tune, crash tests
+	@if [ -z "$$RIDGELINE_KUBECONFIG" ]; then $(CLUSTER) up && $(IMAGES) all; fi
+	$(BIN)/pytest -m cluster --timeout 1800 -s
+
+.PHONY: cluster-up
+cluster-up: setup  ## start the test cluster and build its images
+	$(CLUSTER) up
+	$(IMAGES) all
+
+.PHONY: cluster-down
+cluster-down:  ## stop the test cluster; programs and images stay cached
+	$(CLUSTER) down
+
+.PHONY: demo
+demo: setup  ## a fleet of two engines that splits under load and merges when it is calm
+	@if [ -z "$$RIDGELINE_KUBECONFIG" ]; then $(CLUSTER) up && $(IMAGES) all; fi
+	$(BIN)/python -m tests.e2e.demo
+
+.PHONY: clean
+clean:  ## remove the virtual environment and caches of this tree
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache artifacts

