@@ -20,15 +20,14 @@ import yaml
 
 from ridgeline.api.fleet import InferenceFleet
 from ridgeline.render.manifests import render_fleet
-from tests.tools.api_server import CLUSTER, free_ports
+from tests.cluster import kube
+from tests.tools.api_server import free_ports
 from tests.tools.chart import Object, one, settings, template
 
 if TYPE_CHECKING:
     from tests.tools.api_server import ApiServer
 
 pytestmark = pytest.mark.apiserver
-
-PROMETHEUS = CLUSTER / "bin" / "prometheus"
 
 FLEET = {
     "apiVersion": "ridgeline.dev/v1alpha1",
@@ -53,21 +52,25 @@ def run_pod(server: ApiServer, namespace: str, name: str, deployment: Object, ad
 
 
 @contextmanager
-def prometheus(folder: Path, config: Any) -> Iterator[str]:
+def prometheus(program: Path, folder: Path, config: Any) -> Iterator[str]:
     """Run Prometheus with a configuration; yields its base URL."""
-    if not PROMETHEUS.exists():
-        raise FileNotFoundError(f"{PROMETHEUS} is missing: run `python3 tests/cluster/kube.py build`")
     [port] = free_ports(1)
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     arguments = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
     arguments.append(f"--web.listen-address=127.0.0.1:{port}")
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", "--", PROMETHEUS, *arguments], stderr=log)
+        process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", "--", program, *arguments], stderr=log)
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(timeout=20)
+
+
+def ask(url: str, path: str) -> Any:
+    """What Prometheus answers."""
+    with urllib.request.urlopen(url + path, timeout=5) as answer:
+        return json.load(answer)["data"]
 
 
 def targets(url: str, count: int) -> list[dict[str, Any]]:
@@ -77,15 +80,24 @@ def targets(url: str, count: int) -> list[dict[str, Any]]:
     while len(found) < count and time.monotonic() < deadline:
         time.sleep(0.5)
         try:
-            with urllib.request.urlopen(f"{url}/api/v1/targets?state=active", timeout=5) as answer:
-                found = json.load(answer)["data"]["activeTargets"]
+            found = ask(url, "/api/v1/targets?state=active")["activeTargets"]
         except OSError:
             continue
     return found
 
 
+@pytest.fixture(scope="module")
+def prometheus_program() -> Path:
+    """Prometheus of the test cluster, which knows Kubernetes discovery; compiled here if that was not done before."""
+    folder = kube.HOME / "prometheus"
+    source = Path(kube.__file__).parent / "prometheus"
+    kube.compile_go(source, folder, "remove_all_sd,enable_kubernetes_sd", "Prometheus: a few minutes, once")
+    return folder / "prometheus"
+
+
+@pytest.mark.timeout(1800)
 def test_targets_are_the_ports_of_engines_routers_and_operator_with_their_labels(
-    api_server: ApiServer, api_namespace: str, helm4_program: Path, tmp_path: Path
+    api_server: ApiServer, api_namespace: str, helm4_program: Path, prometheus_program: Path, tmp_path: Path
 ) -> None:
     [stored] = api_server.apply(FLEET, namespace=api_namespace)
     manifests = render_fleet(InferenceFleet.from_object(stored), operator_image="ridgeline:1", monitors=False)
@@ -100,14 +112,24 @@ def test_targets_are_the_ports_of_engines_routers_and_operator_with_their_labels
     for name, (deployment, address, phase) in pods.items():
         run_pod(api_server, api_namespace, name, deployment, address, phase)
 
-    config = yaml.safe_load(one(chart, "ConfigMap", "ridgeline-prometheus")["data"]["prometheus.yml"])
-    del config["rule_files"]
+    files = one(chart, "ConfigMap", "ridgeline-prometheus")["data"]
+    for name in set(files) - {"prometheus.yml"}:
+        (tmp_path / name).write_text(files[name])
+    config = yaml.safe_load(files["prometheus.yml"].replace("/etc/prometheus/", f"{tmp_path}/"))
     for job in config["scrape_configs"]:
         for discovery in job["kubernetes_sd_configs"]:
             discovery["kubeconfig_file"] = str(api_server.kubeconfig)
-    with prometheus(tmp_path, config) as url:
+    with prometheus(prometheus_program, tmp_path, config) as url:
         found = targets(url, 5)
+        groups = ask(url, "/api/v1/rules")["groups"]
 
+    written = [
+        group["name"]
+        for path in sorted(tmp_path.glob("*.yaml"))
+        for group in yaml.safe_load(path.read_text())["groups"]
+    ]
+    assert sorted(group["name"] for group in groups) == sorted(written)
+    assert [rule["lastError"] for group in groups for rule in group["rules"] if rule.get("lastError")] == []
     assert all("namespace" in t["labels"] for t in found)
     assert {(t["labels"]["job"], t["labels"]["pod"], t["scrapeUrl"]) for t in found} == {
         ("ridgeline-engine", "chat-engines-1", "http://127.0.1.1:9400/metrics"),
