@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         namespaces=tuple(dict.fromkeys(args.namespaces)),
         lease_namespace=args.lease_namespace,
         lease_name=args.lease_name,
-        identity=f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}",
+        identity=own_identity(),
         metrics_port=args.metrics_port,
         health_port=args.health_port,
         reconcile=Options(
@@ -150,6 +150,15 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry)
+
+
+def own_identity() -> str:
+    """Who this process is in the Lease.
+
+    A pod's name suffices: a container that is started again in the same pod takes its own lease over at once, and the
+    one before it is dead by then. Elsewhere several operators may run on one host.
+    """
+    return os.environ.get("POD_NAME") or f"{socket.gethostname()}_{secrets.token_hex(4)}"
 
 
 def own_namespace() -> str:

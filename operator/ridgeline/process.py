@@ -62,7 +62,7 @@ class ProcessOptions:
 
 
 @dataclass(slots=True)
-class _State:
+class State:
     """What the parts of the process know of each other."""
 
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,7 +101,7 @@ async def run_operator(options: ProcessOptions) -> int:
         NoClusterError: there is no cluster to connect to.
         StartError: a port is taken.
     """
-    state = _State()
+    state = State()
     metrics = OperatorMetrics()
     leadership = Leadership()
     async with AsyncExitStack() as stack:
@@ -144,7 +144,7 @@ def _stale_after(options: ProcessOptions) -> float:
     return STALE_SCRAPES * options.reconcile.scrape_interval_seconds
 
 
-async def _crd_is_there(api: KubernetesApi, state: _State) -> bool:
+async def _crd_is_there(api: KubernetesApi, state: State) -> bool:
     """Wait for the API server and the kind; False when told to stop before."""
     said = ""
     while not state.stop.is_set():
@@ -167,7 +167,7 @@ async def _lead(
     session: Any,
     reader: MetricsReader,
     metrics: OperatorMetrics,
-    state: _State,
+    state: State,
 ) -> None:
     """What the leader does: read the signals of all fleets, and reconcile each."""
     signals = SharedSignals(
@@ -212,7 +212,7 @@ async def _fleets(api: KubernetesApi, namespaces: Sequence[str]) -> dict[Key, in
     return found
 
 
-async def _audit(api: KubernetesApi, namespaces: Sequence[str], watch: Watch, state: _State) -> None:
+async def _audit(api: KubernetesApi, namespaces: Sequence[str], watch: Watch, state: State) -> None:
     """Compare what exists with what the watch has shown, so that a watch that died silently is noticed."""
     while True:
         await asyncio.sleep(AUDIT_SECONDS)
@@ -228,7 +228,7 @@ async def _audit(api: KubernetesApi, namespaces: Sequence[str], watch: Watch, st
             state.wake(key)
 
 
-async def _watch(watch: Watch, namespaces: Sequence[str], state: _State) -> None:
+async def _watch(watch: Watch, namespaces: Sequence[str], state: State) -> None:
     started = asyncio.Event()
 
     async def own_the_signals() -> None:
@@ -241,7 +241,7 @@ async def _watch(watch: Watch, namespaces: Sequence[str], state: _State) -> None
         await watch_forever(watch, namespaces, state.stop, started)
 
 
-async def _until_stopped(tasks: Sequence[asyncio.Task[None]], state: _State) -> int:
+async def _until_stopped(tasks: Sequence[asyncio.Task[None]], state: State) -> int:
     """Wait for the signal or for the end of any part, then end the others."""
     audit, leading, watching = tasks
     stopped = asyncio.create_task(state.stop.wait(), name="stop")
@@ -271,7 +271,7 @@ async def _within(seconds: float, ending: Awaitable[object]) -> None:
         log.warning("a part of the process did not end within %.0f s", seconds)
 
 
-async def _sleep_or_stop(state: _State, seconds: float) -> None:
+async def _sleep_or_stop(state: State, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
             await state.stop.wait()
@@ -279,7 +279,7 @@ async def _sleep_or_stop(state: _State, seconds: float) -> None:
         pass
 
 
-def _stop_on_signals(state: _State) -> None:
+def _stop_on_signals(state: State) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, state.stop.set)
@@ -304,7 +304,7 @@ def _serve_metrics(port: int, metrics: OperatorMetrics, stack: AsyncExitStack) -
     stack.callback(close)
 
 
-async def _serve_health(port: int, state: _State, stack: AsyncExitStack) -> None:
+async def _serve_health(port: int, state: State, stack: AsyncExitStack) -> None:
     """Serve /healthz and /readyz from the event loop itself: when that stalls, so do the probes."""
 
     async def healthz(_: web.Request) -> web.Response:

@@ -198,10 +198,17 @@ def test_the_end_of_a_transition_is_an_event(outcome: Outcome, kind: str) -> Non
 
 def test_a_recommendation_is_told_when_it_becomes_another_one() -> None:
     first, other = status(recommendation=recommended(1)), status(recommendation=recommended(2))
-    assert [a.action for a in announcements(Policy.RECOMMEND, status(), first, None)] == ["Recommend"]
-    assert announcements(Policy.RECOMMEND, first, first, None) == []
-    assert len(announcements(Policy.RECOMMEND, first, other, None)) == 1
-    assert announcements(Policy.AUTO, status(), first, None) == [], "there the decision itself is told"
+
+    def told(policy: Policy, before: FleetStatus, after: FleetStatus, action: Action = Action.SPLIT) -> list[str]:
+        advice = Plan(action, "DecodeStalled", "m", topology(1))
+        turn = Turn(History(), Verdict("False", "RecommendOnly"), 5, recommendation=advice)
+        return [a.action for a in announcements(policy, before, after, turn)]
+
+    assert told(Policy.RECOMMEND, status(), first) == ["Recommend"]
+    assert told(Policy.RECOMMEND, first, other) == ["Recommend"]
+    assert told(Policy.RECOMMEND, first, first) == []
+    assert told(Policy.RECOMMEND, status(), first, Action.HOLD) == [], "to stay as it is, is no news"
+    assert told(Policy.AUTO, status(), first) == [], "there the decision itself is told"
 
 
 @pytest.mark.parametrize(

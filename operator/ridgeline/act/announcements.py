@@ -8,7 +8,7 @@ from ridgeline.act.events import NORMAL, WARNING
 from ridgeline.act.status import recommended
 from ridgeline.act.turn import Turn, acts
 from ridgeline.api.conditions import ConditionType
-from ridgeline.api.fleet import Condition, FleetStatus, Policy
+from ridgeline.api.fleet import Action, Condition, FleetStatus, Policy
 from ridgeline.decide.step_plan import Outcome
 
 TOLD_CONDITIONS = {
@@ -47,14 +47,17 @@ def announcements(
         kind = WARNING if turn.step.outcome is Outcome.ROLLED_BACK else NORMAL
         action = "RollBack" if turn.step.outcome is Outcome.ROLLED_BACK else "Transition"
         told.append(Announcement(kind, action, turn.step.verdict.reason, turn.step.verdict.message))
-    best = after.recommendation
-    if (
-        policy is Policy.RECOMMEND
-        and best
-        and (before.recommendation is None or recommended(before.recommendation) != recommended(best))
-    ):
-        told.append(Announcement(NORMAL, "Recommend", best.reason, best.message))
+    if policy is Policy.RECOMMEND and turn is not None and _recommends_anew(before, after, turn):
+        assert after.recommendation is not None, "it has just been compared"
+        told.append(Announcement(NORMAL, "Recommend", after.recommendation.reason, after.recommendation.message))
     return [*told, *_condition_changes(before, after)]
+
+
+def _recommends_anew(before: FleetStatus, after: FleetStatus, turn: Turn) -> bool:
+    """Whether another change is recommended than before; to stay as it is, is no news."""
+    if turn.recommendation is None or turn.recommendation.action is Action.HOLD or after.recommendation is None:
+        return False
+    return before.recommendation is None or recommended(before.recommendation) != recommended(after.recommendation)
 
 
 def _condition_changes(before: FleetStatus, after: FleetStatus) -> list[Announcement]:

@@ -5,7 +5,7 @@ errors escape (`_Lock` mends both), and cancelling it leaves the leader's task r
 deadline is looked at between calls only, hence the time-out on each call: what a deposed leader may still do must be
 over before the successor starts,
 
-    retry period + renew deadline + two calls  <  lease duration:   2 + 6 + 2 x 3 = 14 s < 15 s.
+    retry period + renew deadline + two calls  <  lease duration:   2 + 11 + 2 x 3 = 19 s < 20 s.
 
 A process that was stopped and continued (SIGSTOP, a frozen machine) does not come by that sum, so every write asks
 `Leadership.holds` first: it counts from the last renewal by a clock that runs on while the process stands.
@@ -28,8 +28,8 @@ from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from ridgeline.act.api import LEASES, ApiError, KubernetesApi
 
-LEASE_SECONDS = 15
-RENEW_DEADLINE_SECONDS = 6
+LEASE_SECONDS = 20
+RENEW_DEADLINE_SECONDS = 11
 RETRY_SECONDS = 2
 CALL_SECONDS = 3
 
