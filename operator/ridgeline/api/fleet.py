@@ -204,7 +204,7 @@ class Engine(Model):
 class Topology(Model):
     """Who decides how engines are divided, and within which bounds."""
 
-    # `has(self.policy)`: the API server checks the default `{}` against the rules before it fills in the defaults below.
+    # `has(self.policy)`: the API server tries the rules on the default `{}` before it fills in the defaults below it.
     RULES = (
         Rule(
             rule="!has(self.policy) || self.policy != 'Static' || has(self.prefillReplicas)",
