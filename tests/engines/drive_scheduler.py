@@ -19,7 +19,7 @@ BLOCK, BLOCKS, REQUESTS, OUTPUTS = 32, 24, 8, 60
 
 def build(model: str, kind: str) -> Any:
     """A scheduler with too few blocks for its requests."""
-    import torch
+    import torch  # type: ignore[import-not-found]  # the engines bring it
     from vllm.engine.arg_utils import EngineArgs
     from vllm.plugins import load_general_plugins
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
