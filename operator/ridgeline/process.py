@@ -73,10 +73,12 @@ class State:
     """Only while leading."""
 
     def wake(self, key: Key) -> None:
+        """Have a fleet looked at; a follower looks at none."""
         if self.queue is not None:
             self.queue.wake(key)
 
     def wake_all(self) -> None:
+        """Have every fleet looked at."""
         if self.queue is not None:
             for key in self.queue.keys:
                 self.queue.wake(key)
