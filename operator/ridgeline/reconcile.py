@@ -27,7 +27,7 @@ from ridgeline.api.fleet import Action, FleetStatus, InferenceFleet, LastDecisio
 from ridgeline.api.names import API_VERSION, COMPONENT_ENGINE, COMPONENT_ROUTER, KIND, LABEL_COMPONENT, LABEL_FLEET
 from ridgeline.api.times import to_rfc3339
 from ridgeline.decide.plan import History
-from ridgeline.decide.snapshot import MetricsProblem, Snapshot
+from ridgeline.decide.snapshot import Snapshot
 from ridgeline.decide.step_plan import Outcome
 from ridgeline.metrics import OperatorMetrics
 from ridgeline.observe import pods as pod_facts
@@ -258,8 +258,9 @@ class Reconciler:
         }
         if chosen.plan is not None:
             changed["lastDecision"] = status.last_decision(before.lastDecision, chosen.plan, now)
-            if chosen.recommendation is not None or not isinstance(snapshot.signals, MetricsProblem):
-                changed["recommendation"] = status.recommendation(before.recommendation, chosen.recommendation, now)
+            changed["recommendation"] = status.recommendation(
+                before.recommendation, chosen.recommendation, len(snapshot.live), now
+            )
         if (step := chosen.step) is not None:
             if step.outcome is Outcome.ROLLED_BACK:
                 changed["lastDecision"] = LastDecision(

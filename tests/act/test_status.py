@@ -49,15 +49,16 @@ def test_the_last_decision(before: LastDecision | None, now: Plan, action: Actio
 
 
 def test_a_recommendation_keeps_its_time_while_it_stays_the_same() -> None:
-    first = recommendation(None, plan(Action.SPLIT, message="8 % miss", target=topology(1, 1)), NOW)
+    first = recommendation(None, plan(Action.SPLIT, message="8 % miss", target=topology(1, 1)), 3, NOW)
     assert first is not None
-    same = recommendation(first, plan(Action.SPLIT, message="9 % miss", target=topology(1, 1)), NOW + 60)
-    other = recommendation(first, plan(Action.SPLIT, message="9 % miss", target=topology(2, 1)), NOW + 60)
+    same = recommendation(first, plan(Action.SPLIT, message="9 % miss", target=topology(1, 1)), 3, NOW + 60)
+    other = recommendation(first, plan(Action.SPLIT, message="9 % miss", target=topology(2, 1)), 3, NOW + 60)
     assert same is not None
     assert other is not None
     assert (same.time, same.message) == (first.time, "9 % miss")
     assert other.time != first.time
-    assert recommendation(first, None, NOW) is None
+    assert recommendation(first, None, 2, NOW) == first, "without evidence the last one stands"
+    assert recommendation(first, None, 1, NOW) is None, "there are too few engines for it now"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,9 @@ STORED: dict[str, Any] = {"replicas": 2, "conditions": [{"type": "Ready", "statu
     ("change", "seconds", "expected"),
     [
         pytest.param({}, None, False, id="equal, never written"),
+        pytest.param(
+            {"conditions": [*STORED["conditions"], {"type": "Audited"}]}, None, False, id="a foreign condition"
+        ),
         pytest.param({"replicas": 3}, 0.1, True, id="a fact changed"),
         pytest.param(
             {"conditions": [{"type": "Ready", "status": "True", "message": "9 % miss"}]}, 5, False, id="numbers"

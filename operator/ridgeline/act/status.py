@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ridgeline.act.conditions import shortened
+from ridgeline.api.conditions import ConditionType
 from ridgeline.api.fleet import (
     Action,
     Condition,
@@ -75,10 +76,13 @@ def last_decision(before: LastDecision | None, plan: Plan, now: float) -> LastDe
     )
 
 
-def recommendation(before: Recommendation | None, plan: Plan | None, now: float) -> Recommendation | None:
-    """The best topology by the what-if model; its time is when it last became another one."""
+def recommendation(before: Recommendation | None, plan: Plan | None, engines: int, now: float) -> Recommendation | None:
+    """The best topology by the what-if model; its time is when it last became another one.
+
+    Without evidence the last one stands, as long as there are as many engines as it divides.
+    """
     if plan is None:
-        return None
+        return before if before is not None and before.prefill + before.decode <= engines else None
     target = plan.target
     key = (target.mode, target.prefill, target.decode, target.tokenBudget, plan.reason)
     same = before is not None and key == recommended(before)
@@ -113,11 +117,19 @@ def must_write(stored: Mapping[str, Any], wanted: Mapping[str, Any], seconds_sin
         wanted: as it should be.
         seconds_since_write: since this process last wrote it; None if it never did.
     """
+    stored = _ours(stored)
+    wanted = _ours(wanted)
     if stored == wanted:
         return False
     if seconds_since_write is None or seconds_since_write >= MESSAGE_REFRESH_SECONDS:
         return True
     return bool(_essence(stored) != _essence(wanted))
+
+
+def _ours(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without the conditions of others, and with ours by their type: their order means nothing."""
+    conditions = {c["type"]: c for c in status.get("conditions") or () if c.get("type") in set(ConditionType)}
+    return {**status, "conditions": conditions}
 
 
 def _essence(value: Any) -> Any:
