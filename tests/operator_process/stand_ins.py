@@ -7,10 +7,10 @@ A stand-in registrar shows the role labels of the pods, as a registrar beside a 
 
 from __future__ import annotations
 
-import itertools
 import json
 import ssl
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,9 +75,13 @@ def _serving(address: str, port: int, answer: Answer) -> Iterator[None]:
         def do_PUT(self) -> None:
             self._answer("PUT")
 
+        def do_POST(self) -> None:
+            self._answer("POST")
+
         def _answer(self, method: str) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length)) if length else {}
+            sent = self.rfile.read(length)
+            body = json.loads(sent) if method == "PUT" else {}
             found = answer(method, self.path, body)
             data = found.encode() if isinstance(found, str) else json.dumps(found).encode()
             self.send_response(200)
@@ -176,6 +180,35 @@ def write_pod(
     server.kubectl("patch", "pod", pod, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
 
 
-def names(prefix: str) -> Iterator[str]:
-    """Pod names in order."""
-    return (f"{prefix}-{n}" for n in itertools.count())
+@dataclass(slots=True)
+class StandInPrometheus:
+    """Answers every query with the same recorded series of one fleet."""
+
+    namespace: str
+    fleet: str
+    url: str = ""
+    series: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """Rule, label and the label's value → sample."""
+    silent: bool = False
+    """Whether the series have ended."""
+
+    def query(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        """The query API."""
+        now = time.time()
+        recorded = {} if self.silent else {("fleet:ridgeline_sample_timestamp_seconds", "", ""): now, **self.series}
+        own = {"namespace": self.namespace, "fleet": self.fleet}
+        result = [
+            {"metric": {"__name__": rule, **own, **({label: of} if label else {})}, "value": [now, str(value)]}
+            for (rule, label, of), value in recorded.items()
+        ]
+        return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+@contextmanager
+def stand_in_prometheus(namespace: str, fleet: str) -> Iterator[StandInPrometheus]:
+    """A Prometheus whose answers the test writes."""
+    made = StandInPrometheus(namespace, fleet)
+    address = next(_addresses)
+    made.url = f"http://{address}:9090"
+    with _serving(address, 9090, made.query):
+        yield made
