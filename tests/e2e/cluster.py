@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+
 from tests.tools import programs
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -68,14 +69,20 @@ class Cluster:
             return cls(Path(given), ours=False)
         kubeconfig = STATE / "run" / "admin.kubeconfig"
         if not kubeconfig.exists():
-            raise RuntimeError("No cluster: start the test cluster with `make cluster-up`, or name one: make e2e KUBECONFIG=…")
+            raise RuntimeError(
+                "No cluster: start the test cluster with `make cluster-up`, or name one: make e2e KUBECONFIG=…"
+            )
         return cls(kubeconfig, ours=True)
 
     # ------------------------------------------------------------ programs
 
-    def _run(self, argv: Sequence[str], data: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, argv: Sequence[str], data: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
-        done = subprocess.run(argv, input=data, text=True, capture_output=True, env=environment, timeout=600, check=False)
+        done = subprocess.run(
+            argv, input=data, text=True, capture_output=True, env=environment, timeout=600, check=False
+        )
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(argv)}\n{done.stdout}{done.stderr}")
         return done

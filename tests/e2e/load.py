@@ -15,6 +15,7 @@ import json
 import math
 import os
 import random
+import string
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +51,9 @@ def trace_rows(seconds: float, skip_seconds: float = 600) -> tuple[list[Row], st
     """A slice of the conversation trace and a sentence that says where it came from."""
     path = TRACE / CONVERSATION
     if not path.exists():
-        return generated_rows(seconds), "generated with the published statistics of Azure's 2023 conversation trace (the trace itself is not here)"
+        return generated_rows(
+            seconds
+        ), "generated with the published statistics of Azure's 2023 conversation trace (the trace itself is not here)"
     rows: list[Row] = []
     with path.open(newline="") as file:
         start: datetime | None = None
@@ -111,7 +114,11 @@ def plan(rows: Sequence[Row], shape: Shape, long_tokens: int = 1500) -> list[Pla
     prompt_scale = shape.chat_prompt_tokens / max(r.prompt_tokens for r in chats)
     output_scale = shape.chat_output_tokens / max(r.output_tokens for r in chats)
     planned = [
-        Planned(r.at * stretch, max(8, round(r.prompt_tokens * prompt_scale)), max(24, round(r.output_tokens * output_scale)))
+        Planned(
+            r.at * stretch,
+            max(8, round(r.prompt_tokens * prompt_scale)),
+            max(24, round(r.output_tokens * output_scale)),
+        )
         for r in chats
         if r.at * stretch < shape.seconds
     ]
@@ -121,7 +128,9 @@ def plan(rows: Sequence[Row], shape: Shape, long_tokens: int = 1500) -> list[Pla
             for index in range(shape.burst_prompts):
                 row = longs[(burst * shape.burst_prompts + index) % len(longs)]
                 tokens = max(shape.burst_prompt_tokens // 2, round(row.prompt_tokens * scale))
-                planned.append(Planned(burst * shape.burst_every_seconds + index * 0.05, tokens, shape.burst_output_tokens))
+                planned.append(
+                    Planned(burst * shape.burst_every_seconds + index * 0.05, tokens, shape.burst_output_tokens)
+                )
     return sorted(planned, key=lambda p: p.at)
 
 
@@ -165,7 +174,7 @@ class Summary:
 
     requests: int
     failed: int
-    missed_ratio: float | None
+    missed_ratio: float
     first_token_p95: float | None
     gap_p50: float | None
     gap_p95: float | None
@@ -175,9 +184,8 @@ class Summary:
         def ms(seconds: float | None) -> str:
             return "-" if seconds is None else f"{seconds * 1000:.0f} ms"
 
-        missed = "-" if self.missed_ratio is None else f"{self.missed_ratio:.1%}"
         return (
-            f"{self.requests} requests, {self.failed} failed, {missed} missed their objectives; first token p95 {ms(self.first_token_p95)}, "
+            f"{self.requests} requests, {self.failed} failed, {self.missed_ratio:.1%} missed their objectives; first token p95 {ms(self.first_token_p95)}, "
             f"inter-token p50 {ms(self.gap_p50)}, p95 {ms(self.gap_p95)}, p99 {ms(self.gap_p99)}"
         )
 
@@ -212,8 +220,8 @@ class Load:
         self.sent.append(sent)
         body = {
             "model": self.model,
-            # Token ids: the length is exact, and no two prompts share a prefix.
-            "prompt": [self._random.randrange(10, 250) for _ in range(request.prompt_tokens)],
+            # The model's tokenizer makes one token of each letter; no two prompts share a prefix.
+            "prompt": "".join(self._random.choices(string.ascii_lowercase, k=request.prompt_tokens)),
             "max_tokens": request.output_tokens,
             "ignore_eos": True,
             "temperature": 0,
@@ -243,13 +251,15 @@ class Load:
     def summary(self, since: float, until: float, first_token_seconds: float, gap_seconds: float) -> Summary:
         """What clients saw of the requests that started in [since, until)."""
         chosen = [s for s in self.sent if since <= s.started < until]
+        if not chosen:
+            raise ValueError("no request started between these moments")
         gaps = [gap for s in chosen for gap in s.gaps]
         firsts = [f for s in chosen if (f := s.first_token_seconds) is not None]
         late = sum(missed(s, first_token_seconds, gap_seconds) for s in chosen)
         return Summary(
             requests=len(chosen),
             failed=sum(not s.complete for s in chosen),
-            missed_ratio=late / len(chosen) if chosen else None,
+            missed_ratio=late / len(chosen),
             first_token_p95=quantile(firsts, 0.95),
             gap_p50=quantile(gaps, 0.50),
             gap_p95=quantile(gaps, 0.95),

@@ -1,0 +1,171 @@
+"""Auto on a real fleet: it tunes where tuning is enough, splits where it is not, and merges when it is calm."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from tests.e2e.calibration import Calibration, calibrate
+from tests.e2e.cluster import wait_for_async
+from tests.e2e.fleets import MAXIMUM_BUDGET, LiveFleet, operator_metric
+from tests.e2e.load import Load, Planned, Shape, plan, trace_rows
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def calibration(live_fleet: LiveFleet) -> Calibration:
+    """How fast this machine's engines decode and prefill now: the objectives are made from it."""
+    live_fleet.reset()
+    return calibrate(live_fleet)
+
+
+def bursts(seconds: float) -> Sequence[Planned]:
+    """Steady decodes, and every few seconds two long prompts at once."""
+    rows, source = trace_rows(300)
+    print(f"\nload: {source}")
+    return plan(rows, Shape(seconds, chats_per_second=1.0, burst_every_seconds=3.0, burst_prompts=2))
+
+
+def calm(seconds: float) -> Sequence[Planned]:
+    """A few short requests."""
+    return plan(trace_rows(300)[0], Shape(seconds, chats_per_second=0.3))
+
+
+async def narrate(fleet: LiveFleet) -> None:
+    """Print what changes, with the reasons, until cancelled."""
+    lines = fleet.watch()
+    while True:
+        if line := await asyncio.to_thread(next, lines):
+            print(line, flush=True)
+        await asyncio.sleep(1)
+
+
+def stall(fleet: LiveFleet) -> float:
+    """Share of decode time lost to prefills, as the operator reads it."""
+    ratio = fleet.rule("fleet:ridgeline_decode_stall:ratio")
+    assert ratio is not None, "the recording rule has no sample"
+    return ratio
+
+
+def no_request_failed(load: Load) -> None:
+    failed = load.failed
+    assert not failed, (
+        f"{len(failed)} of {len(load.sent)} requests failed, the first: {failed[0].error or 'cut'} {failed[0]}"
+    )
+
+
+async def test_it_only_tunes_the_budget_when_a_smaller_one_meets_the_objectives(
+    chat: LiveFleet, calibration: Calibration
+) -> None:
+    objectives = calibration.objectives_that_a_budget_meets()
+    first_token, gap = (
+        objectives["timeToFirstTokenMilliseconds"] / 1000,
+        objectives["interTokenLatencyMilliseconds"] / 1000,
+    )
+    chat.policy("Auto", objectives)
+    load, narration = chat.load(), asyncio.create_task(narrate(chat))
+    started = time.time()
+    running = asyncio.create_task(load.run(bursts(100)))
+
+    def tuned() -> int | None:
+        budget = chat.status["topology"].get("tokenBudget")
+        return budget if budget and budget < MAXIMUM_BUDGET else None
+
+    budget = await wait_for_async("the budget is tuned", tuned, seconds=90)
+    at = time.time()
+    await running
+    narration.cancel()
+
+    assert set(chat.roles.values()) == {"mixed"}, "tuning was enough: no engine may change its role"
+    no_request_failed(load)
+    before, after = load.summary(started, at, first_token, gap), load.summary(at + 10, time.time(), first_token, gap)
+    print(f"budget {MAXIMUM_BUDGET} → {budget} after {at - started:.0f} s of load\nbefore: {before}\nafter:  {after}")
+    assert after.missed_ratio < before.missed_ratio
+
+
+async def test_it_splits_when_no_budget_is_enough_and_merges_when_it_is_calm(
+    chat: LiveFleet, calibration: Calibration
+) -> None:
+    objectives = calibration.objectives_that_no_budget_meets()
+    first_token, gap = (
+        objectives["timeToFirstTokenMilliseconds"] / 1000,
+        objectives["interTokenLatencyMilliseconds"] / 1000,
+    )
+    done = operator_metric(
+        chat.cluster, "ridgeline_fleet_transitions_total", fleet="chat", action="Split", outcome="done"
+    )
+    chat.policy("Auto", objectives)
+    load, narration = chat.load(), asyncio.create_task(narrate(chat))
+    started = time.time()
+    running = asyncio.create_task(load.run(bursts(150)))
+
+    def split() -> bool:
+        tables = chat.tables()
+        return bool(tables) and all(sorted(table.values()) == ["decode", "prefill"] for table in tables)
+
+    await wait_for_async("every router shows one prefill and one decode engine", split, seconds=120)
+    switched = time.time()
+    roles = chat.roles
+    decode = next(pod for pod, role in roles.items() if role == "decode")
+    moved = await asyncio.to_thread(chat.engine_metric, decode, "vllm:nixl_bytes_transferred_sum")
+    external = await asyncio.to_thread(
+        chat.engine_metric, decode, "vllm:prompt_tokens_by_source_total", source="external_kv_transfer"
+    )
+    stall_before = stall(chat)
+
+    def verified() -> bool:
+        return (
+            operator_metric(
+                chat.cluster, "ridgeline_fleet_transitions_total", fleet="chat", action="Split", outcome="done"
+            )
+            > done
+        )
+
+    await wait_for_async("the split is verified and soaked", verified, seconds=120)
+    await running
+    moved_in_split = await asyncio.to_thread(chat.engine_metric, decode, "vllm:nixl_bytes_transferred_sum") - moved
+    external_in_split = (
+        await asyncio.to_thread(
+            chat.engine_metric, decode, "vllm:prompt_tokens_by_source_total", source="external_kv_transfer"
+        )
+        - external
+    )
+    stall_after = stall(chat)
+    finished = time.time()
+
+    quiet = asyncio.create_task(load.run(calm(120)))
+
+    def merged() -> bool:
+        return set(chat.roles.values()) == {"mixed"} and chat.status.get("transition") is None
+
+    await wait_for_async("the calm fleet merges", merged, seconds=150)
+    merged_at = time.time()
+    await quiet
+    narration.cancel()
+
+    no_request_failed(load)
+    routed = operator_metric(
+        chat.cluster, "ridgeline_fleet_transition_routed_seconds_sum", fleet="chat", action="Split"
+    )
+    times = operator_metric(
+        chat.cluster, "ridgeline_fleet_transition_routed_seconds_count", fleet="chat", action="Split"
+    )
+    before, after = (
+        load.summary(started, switched, first_token, gap),
+        load.summary(switched + 10, finished, first_token, gap),
+    )
+    print(
+        f"split after {switched - started:.0f} s of load; decision to routed: {routed / times:.2f} s (mean of {times:.0f})\n"
+        f"before: {before}; decode stall by the exporter {stall_before:.1%}\n"
+        f"after:  {after}; decode stall by the exporter {stall_after:.1%}\n"
+        f"KV moved in the split: {moved_in_split:,.0f} bytes, {external_in_split:,.0f} prompt tokens by transfer\n"
+        f"merged {merged_at - finished:.0f} s after the load had calmed; {len(load.sent)} requests, 0 failed"
+    )
+    assert moved_in_split > 0
+    assert external_in_split > 0
+    assert after.missed_ratio < before.missed_ratio
+    assert stall_after < stall_before
