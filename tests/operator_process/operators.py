@@ -108,7 +108,7 @@ def operator(server: ApiServer, namespace: str, folder: Path, *flags: str) -> It
                 process.wait()
 
 
-def eventually(check: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+def eventually(check: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
     """The first true answer of `check`; objects and ports that are not there yet are waited for."""
     deadline = time.monotonic() + seconds
     problem: object = None

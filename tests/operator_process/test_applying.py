@@ -13,7 +13,7 @@ from tests.operator_process.operators import condition, eventually, operator
 from tests.operator_process.stand_ins import write_pod
 from tests.tools.api_server import ApiServer
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
 KINDS = "deployments,services,serviceaccounts,roles,rolebindings,secrets"
 

@@ -10,7 +10,7 @@ from tests.operator_process.fleets import fleet
 from tests.operator_process.operators import Operator, condition, eventually, operator
 from tests.tools.api_server import ApiServer
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
 LEASE = "ridgeline-operator"
 
@@ -43,7 +43,7 @@ def test_a_follower_takes_over_from_a_killed_leader_and_never_writes_beside_it(
             first.kill()
             killed_at = time.monotonic()
             api_server.apply(fleet(replicas=3), namespace=api_namespace)
-            eventually(lambda: leads(second), "the follower leads", seconds=40)
+            eventually(lambda: leads(second), "the follower leads", seconds=120)
             assert time.monotonic() - killed_at > 5, "not before the lease had run out"
             assert holder(api_server, api_namespace) != before
 
@@ -64,10 +64,10 @@ def test_a_leader_that_ends_orderly_hands_over_at_once(
         leader, follower = eventually(
             lambda: (first, second) if leads(first) else (second, first) if leads(second) else None, "a leader"
         )
+        before = holder(api_server, api_namespace)
         assert leader.stop() == 0
-        stopped_at = time.monotonic()
-        eventually(lambda: leads(follower), "the follower leads", seconds=10)
-        assert time.monotonic() - stopped_at < 10
+        assert holder(api_server, api_namespace) != before, "the lease is given back, not left to run out"
+        eventually(lambda: leads(follower), "the follower leads")
 
 
 def test_a_leader_that_loses_its_lease_ends_its_process(
@@ -94,7 +94,7 @@ def test_a_leader_that_was_frozen_wakes_up_without_writing(
             eventually(second.healthy, "a follower that is up")
             first.process.send_signal(signal.SIGSTOP)
             try:
-                eventually(lambda: leads(second), "the follower leads", seconds=40)
+                eventually(lambda: leads(second), "the follower leads", seconds=120)
                 api_server.apply(fleet(), namespace=api_namespace)
                 eventually(
                     lambda: api_server.get("fleet", "chat", "-n", api_namespace)["status"]["conditions"], "a status"

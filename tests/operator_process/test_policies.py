@@ -19,7 +19,7 @@ from tests.operator_process.stand_ins import (
 )
 from tests.tools.api_server import ApiServer
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
 RULES = {"stabilizationWindowSeconds": 6}
 OBJECTIVES = {"timeToFirstTokenMilliseconds": 8000, "interTokenLatencyMilliseconds": 200}

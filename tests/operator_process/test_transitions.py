@@ -12,7 +12,7 @@ from tests.operator_process.operators import Operator, eventually, operator
 from tests.operator_process.stand_ins import StandInEngine, engine_roles, stand_in_engine, stand_in_registrar
 from tests.tools.api_server import ApiServer
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
 SPLIT = {"policy": "Static", "prefillReplicas": 1}
 
