@@ -198,7 +198,7 @@ class StandInPrometheus:
         recorded = {} if self.silent else {("fleet:ridgeline_sample_timestamp_seconds", "", ""): now, **self.series}
         own = {"namespace": self.namespace, "fleet": self.fleet}
         result = [
-            {"metric": {"__name__": rule, **own, **({label: of} if label else {})}, "value": [now, str(value)]}
+            {"metric": {"__name__": rule} | own | ({label: of} if label else {}), "value": [now, str(value)]}
             for (rule, label, of), value in recorded.items()
         ]
         return {"status": "success", "data": {"resultType": "vector", "result": result}}
