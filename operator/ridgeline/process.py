@@ -31,7 +31,7 @@ from ridgeline.reporting import Reporter
 from ridgeline.signals_source import Key, SharedSignals
 from ridgeline.work_queue import WorkQueue
 
-STALE_SCRAPES = 3
+STALE_SCRAPES = 5
 """Samples older than so many scrape intervals are not acted on."""
 AUDIT_SECONDS = 10.0
 """How often the list of fleets is compared with what the watch has shown."""

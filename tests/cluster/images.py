@@ -80,12 +80,11 @@ def slow_down_nixl(environment: Path) -> None:
     It polls without a pause, which costs nothing beside a GPU; on a machine of two cores it takes the core that an
     engine computes with, in every engine and also when nothing moves. NIXL offers no setting, so the default changes.
     """
-    for file in environment.glob("lib/python*/site-packages/nixl_cu12/_api.py"):
-        text = file.read_text()
-        if "pthrDelay = 0\n" in text:
-            file.write_text(text.replace("pthrDelay = 0\n", f"{NIXL_POLLING}\n"))
-        elif NIXL_POLLING not in text:
-            raise SystemExit(f"{file} does not look as expected: NIXL's polling could not be slowed down")
+    files = list(environment.glob("lib/python*/site-packages/nixl_cu*/_api.py"))
+    for file in files:
+        file.write_text(file.read_text().replace("pthrDelay = 0\n", f"{NIXL_POLLING}\n"))
+    if not files or not all(NIXL_POLLING in file.read_text() for file in files):
+        raise SystemExit(f"NIXL in {environment} does not look as expected: its polling could not be slowed down")
 
 
 # ---------------------------------------------------------------- building
@@ -159,7 +158,7 @@ def build(tag: str, context: Path, dockerfile: Path, identity: str, *, keep: boo
     kube.sh(kube.BIN / "ctr", "-a", kube.SOCKET, "-n", "k8s.io", "images", "import", archive)
     archive.unlink()
     if not keep:
-        kube.sh("buildah", "rmi", tag)
+        subprocess.run(["buildah", "rmi", "--force", tag], capture_output=True, check=False)  # it is in the cluster now
     stamp.write_text(identity)
 
 
