@@ -361,6 +361,16 @@ def test_static_keeps_what_the_spec_says_without_metrics(
         assert decision.plan.reason == reasons.STATIC_TOPOLOGY
 
 
+def test_static_gives_back_the_budget_that_auto_had_tuned() -> None:
+    tuned = [replace(engine, limit_tokens=128) for engine in engines("mm")]
+    maximum = min(engine.maximum_tokens or 0 for engine in tuned)
+    plan = once(snapshot(tuned), spec(2, "Static", prefillReplicas=0)).plan
+    assert (plan.action, plan.reason) == (Action.TUNE, reasons.STATIC_TOPOLOGY)
+    assert (plan.target.mixed, plan.target.tokenBudget) == (2, maximum)
+    restored = [replace(engine, limit_tokens=maximum) for engine in tuned]
+    assert once(snapshot(restored), spec(2, "Static", prefillReplicas=0)).plan.action is Action.HOLD
+
+
 def test_static_takes_the_recommendation_as_advice() -> None:
     static = TIGHT.model_copy(update={"topology": spec(2, "Static", prefillReplicas=0).topology})
     decision = once(snapshot("mm", BUSY), static)

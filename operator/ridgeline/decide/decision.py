@@ -144,10 +144,20 @@ def _agreed(question: Question, advice: Advice, history: History) -> Decision:
 def _static(question: Question, advice: Advice | None, history: History) -> Decision:
     """Bring the fleet to what the spec says; the evidence is only advice."""
     recommendation = advice.recommendation if advice else None
+    started_with = question.maximum_tokens
     if is_static_target(question.today, question.spec, question.engines):
+        if question.today.tokenBudget is not None and question.today.tokenBudget < started_with:
+            message = (
+                f"Tune token budget {question.today.tokenBudget} → {started_with}: "
+                "the spec's arguments say so, and Static keeps what the spec says"
+            )
+            target = question.today.model_copy(update={"tokenBudget": started_with})
+            return Decision(
+                Plan(Action.TUNE, reasons.STATIC_TOPOLOGY, message, target), recommendation, _settled(history)
+            )
         message = f"{topology_text(question.today)}, as the spec says"
         return Decision(_hold(question, reasons.STATIC_REACHED, message), recommendation, _settled(history))
-    target = static_target(question.spec, question.engines, question.budget)
+    target = static_target(question.spec, question.engines, started_with)
     towards_split = Action.REBALANCE if question.split else Action.SPLIT
     action = Action.MERGE if target.mode is Mode.MIXED else towards_split
     change = f"{topology_text(question.today)} → {topology_text(target)}"
