@@ -180,6 +180,18 @@ def test_routers_that_stay_behind_undo_the_switch() -> None:
     assert world.letters() == "mm"
 
 
+def test_a_switch_that_must_wait_for_an_engine_is_not_taken_for_done() -> None:
+    world = started("mm", to_split(1, 1), traffic=False)
+    world.obey(world.ask())
+    world.engines["e0"] = replace(world.engines["e0"], ready=False)
+    step = world.ask()
+    assert step.transition is not None
+    assert (step.transition.step, dict(step.roles), step.routed) == (Step.SWITCH, {}, False)
+    end = world.run(600)
+    assert (end.outcome, end.verdict.reason) == (Outcome.ROLLED_BACK, reasons.SWITCH_STUCK)
+    assert world.letters().lower() == "mm"
+
+
 def test_an_engine_lost_from_a_pair_makes_the_other_mixed_at_once() -> None:
     world = started("mm", to_split(1, 1))
     for _ in range(4):

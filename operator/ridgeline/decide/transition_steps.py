@@ -70,12 +70,14 @@ def _switch(case: Case, transition: TransitionStatus) -> Answer:
     if wanted is None:
         return case.roll_back(transition, reasons.TOO_FEW_ENGINES_LEFT, "fewer than two engines are left")
     batch = next_batch(pool, wanted, case.spec.transition.maxConcurrentEngines)
-    if not batch:
+    if not batch and counts(e.role for e in pool) == dict(wanted):
         return case.to_step(transition, Step.SET_LIMITS)
     lagging = case.lagging()
-    if lagging is None or not case.table_serves():
-        fitting, total = progress(case.snapshot, wanted)
-        message = f"{fitting} of {total} engines have their role"
+    fitting, total = progress(case.snapshot, wanted)
+    message = f"{fitting} of {total} engines have their role"
+    if not batch:  # nothing is safe until an engine that is not ready becomes so
+        lagging = lagging or f"{message}, and the next change has to wait for an engine that is not ready"
+    elif lagging is None or not case.table_serves():
         return replace(under_way(transition, reasons.SWITCHING, message), roles=batch)
     batches = ceil(len(case.snapshot.live) / case.spec.transition.maxConcurrentEngines)
     if case.since(transition.stepTime) >= BATCH_SECONDS * batches:
