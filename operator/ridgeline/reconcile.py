@@ -31,7 +31,7 @@ from ridgeline.decide.snapshot import Snapshot
 from ridgeline.decide.step_plan import Outcome
 from ridgeline.metrics import OperatorMetrics
 from ridgeline.observe import pods as pod_facts
-from ridgeline.observe.engines import EngineProbe, probe_engines
+from ridgeline.observe.engines import EngineProbe, probe_engines, with_counters_of
 from ridgeline.observe.fleet import assemble
 from ridgeline.observe.routers import read_routers
 from ridgeline.render import render_fleet, validate
@@ -73,6 +73,8 @@ class _Memory:
     """Generation and time of the refusal."""
     probes: dict[str, EngineProbe] = field(default_factory=dict)
     probed_at: float = 0.0
+    counters: dict[str, tuple[int, EngineProbe]] = field(default_factory=dict)
+    """Pod → restarts and the last counters told since, for passes in which the engine does not answer."""
     objectives: dict[str, tuple[int, object]] = field(default_factory=dict)
     """Pod → restarts and the objectives it was told."""
     written_at: float | None = None
@@ -235,10 +237,11 @@ class Reconciler:
         if old or not ready <= set(memory.probes):
             memory.probes = await probe_engines(self._session, engines, token)
             memory.probed_at = now
+        memory.counters = _counters(engines, memory)
         return assemble(
             fleet.spec,
             engine_pods=engines,
-            probes=memory.probes,
+            probes={pod: probe for pod, (_, probe) in memory.counters.items()},
             routers=await states,
             signals=self._signals.of(key, now),
         )
@@ -311,3 +314,14 @@ class Reconciler:
             memory.objectives |= {e.pod: wanted[e.pod] for e in untold if e.pod not in failed}
             problems |= failed
         return problems
+
+
+def _counters(engines: Sequence[Object], memory: _Memory) -> dict[str, tuple[int, EngineProbe]]:
+    """The last probe of each engine, with the counters that its container has told before and not now."""
+    found = {}
+    for pod in engines:
+        name, restarts = pod_facts.name(pod), pod_facts.restarts(pod)
+        probe = memory.probes.get(name, EngineProbe()) if pod_facts.is_ready(pod) else EngineProbe()
+        restarts_before, before = memory.counters.get(name, (restarts, EngineProbe()))
+        found[name] = (restarts, with_counters_of(before, probe) if restarts_before == restarts else probe)
+    return found

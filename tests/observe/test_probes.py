@@ -14,7 +14,7 @@ from aiohttp.test_utils import BaseTestServer, TestServer
 
 from ridgeline.api.fleet import Role
 from ridgeline.observe import fetch
-from ridgeline.observe.engines import EngineProbe, parse_probe, probe_engine
+from ridgeline.observe.engines import EngineProbe, parse_probe, probe_engine, with_counters_of
 from ridgeline.observe.routers import read_router, router_state
 
 STATE = {
@@ -141,6 +141,14 @@ async def test_an_engine_that_is_away_is_no_error(session: aiohttp.ClientSession
     probe = await probe_of(session, port)
     assert (probe.running_requests, probe.kv_bytes_received) == (None, None)
     assert "fails" in str(probe.problem)
+
+
+def test_counters_that_an_engine_does_not_tell_this_time_are_those_of_before() -> None:
+    before = EngineProbe(running_requests=4, kv_bytes_received=5120.0, kv_failures=2.0, prompt_requests=7.0)
+    silent = with_counters_of(before, EngineProbe(problem="no answer"))
+    assert (silent.kv_bytes_received, silent.kv_failures, silent.prompt_requests) == (5120.0, 2.0, 7.0)
+    assert (silent.running_requests, silent.problem) == (None, "no answer")
+    assert with_counters_of(before, EngineProbe(kv_bytes_received=6000.0)).kv_bytes_received == 6000.0
 
 
 async def test_an_engine_that_hangs_is_given_up(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -23,6 +23,7 @@ PROMPT_TOKENS = "vllm:prompt_tokens_by_source_total"
 EXTERNAL_SOURCE = "external_kv_transfer"
 
 _WANTED = (KV_BYTES, KV_FAILURES, PROMPT_TOKENS)
+_COUNTERS = ("kv_bytes_received", "kv_failures", "external_prompt_tokens", "prompt_requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,16 @@ class EngineProbe:
     prompt_requests: float | None = None
     problem: str | None = None
     """Why its exporter did not answer."""
+
+
+def with_counters_of(before: EngineProbe, probe: EngineProbe) -> EngineProbe:
+    """A probe that keeps the counters which this time the engine did not tell, from an earlier answer of the same run.
+
+    Counters only grow, so an old value is a lower bound. A missing one would read as zero, and its return as growth:
+    one answer that came too late would look like KV that moved.
+    """
+    kept = {name: getattr(before, name) for name in _COUNTERS if getattr(probe, name) is None}
+    return replace(probe, **kept)
 
 
 def role_of(pod: Pod) -> Role:
