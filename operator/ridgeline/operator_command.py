@@ -85,7 +85,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=_seconds,
         default=5.0,
         metavar="S",
-        help="how often Prometheus scrapes the engines: samples older than three of it are not acted on (%(default)s)",
+        help="how often Prometheus scrapes the engines: samples older than five of it are not acted on (%(default)s)",
+    )
+    parser.add_argument(
+        "--no-monitors", action="store_true", help="make no PodMonitors for fleets, even where the cluster knows them"
     )
     parser.add_argument(
         "--log-level",
@@ -115,6 +118,7 @@ def run(args: argparse.Namespace) -> int:
             operator_image_pull_policy=args.operator_image_pull_policy,
             interval_seconds=args.interval_seconds,
             scrape_interval_seconds=max(1, round(args.scrape_interval_seconds)),
+            monitors=not args.no_monitors,
         ),
     )
     try:

@@ -58,6 +58,8 @@ class Options:
     operator_image_pull_policy: str = "IfNotPresent"
     interval_seconds: float = 5.0
     scrape_interval_seconds: int = 5
+    monitors: bool = True
+    """Whether fleets get PodMonitors where the cluster knows them."""
 
 
 @dataclass(slots=True)
@@ -216,6 +218,8 @@ class Reconciler:
         return memory.refused
 
     async def _knows_monitors(self, now: float) -> bool:
+        if not self._options.monitors:
+            return False
         if now - self._monitors_asked_at >= MONITORS_AGAIN_SECONDS:
             self._monitors_asked_at = now
             self._monitors = await self._api.serves(POD_MONITORS)

@@ -55,13 +55,23 @@ def operator_role(objects: list[Object]) -> Object:
     return one(objects, "ClusterRole", f"ridgeline-{NAMESPACE}-operator")
 
 
-def test_the_operator_may_do_what_its_code_does_and_no_more(helm4_program: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param([], False, id="kinds that come later"),
+        pytest.param([*MONITORING], False, id="the prometheus operator"),
+        pytest.param([*MONITORING, *settings("monitors.enabled=never")], True, id="no monitors wanted"),
+    ],
+)
+def test_the_operator_may_do_what_its_code_does_and_no_more(
+    helm4_program: Path, arguments: list[str], told: bool
+) -> None:
+    """Rights on PodMonitors are always there: it prunes them, and a refusal would hold up every fleet."""
+    objects = template(helm4_program, *arguments)
     expected = {(group(kind), kind.plural): RENDERED_VERBS for kind in act.RENDERED_KINDS} | OTHER_RIGHTS
-    assert rights(operator_role(template(helm4_program, *MONITORING))) == expected
-
-
-def test_without_the_prometheus_operator_there_are_no_rights_on_its_kinds(helm4_program: Path) -> None:
-    assert not [g for g, _ in rights(operator_role(template(helm4_program))) if g == "monitoring.coreos.com"]
+    assert rights(operator_role(objects)) == expected
+    operator = one(objects, "Deployment", "ridgeline-operator")["spec"]["template"]["spec"]["containers"][0]
+    assert ("--no-monitors" in operator["args"]) is told
 
 
 def test_the_operator_holds_what_it_grants_to_registrars(helm4_program: Path) -> None:

@@ -55,7 +55,7 @@ def test_the_crd_is_printed(tmp_path: Path) -> None:
             ("operator", *FLAGS, "--namespace=Not_A_Name"), 2, "not the name of a namespace", id="no namespace"
         ),
         pytest.param(("operator", *FLAGS, "--interval-seconds=0"), 2, "must be seconds", id="no interval"),
-        pytest.param(("operator", *FLAGS), 1, "set KUBECONFIG", id="no cluster"),
+        pytest.param(("operator", *FLAGS, "--no-monitors"), 1, "set KUBECONFIG", id="no cluster"),
     ],
 )
 def test_a_wrong_start_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...], status: int, words: str) -> None:
