@@ -47,7 +47,7 @@ class MetricsReader:
 
         Args:
             url: base address of Prometheus, with a path prefix where it has one.
-            stale_after_seconds: age at which samples are refused; three scrape intervals are sensible.
+            stale_after_seconds: age at which samples are refused; five scrape intervals are sensible.
             timeout_seconds: for the whole of one query.
             token_file: file with a bearer token, read before each query since mounted tokens rotate.
             ca_file: certificate authority of an https address that the system does not know.

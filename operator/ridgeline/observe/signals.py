@@ -75,7 +75,7 @@ def parse(samples: Iterable[Sample], now: float, stale_after_seconds: float) -> 
     Args:
         samples: the answer.
         now: Unix seconds of this cycle.
-        stale_after_seconds: age at which the oldest engine sample is too old; three scrape intervals are sensible.
+        stale_after_seconds: age at which the oldest engine sample is too old; five scrape intervals are sensible.
     """
     fleets: dict[FleetKey, _FleetSamples] = {}
     for sample in samples:
