@@ -25,6 +25,8 @@ class _Told:
 
     decision: tuple[Action, str] | None = None
     recommended: Action | None = None
+    sampled_at: float | None = None
+    """Time of the newest signals: their age grows on while there are none."""
     decided_at: float | None = None
     """When the transition under way was decided, monotonic seconds; None once its routing was measured."""
 
@@ -75,7 +77,8 @@ class Reporter:
         self._tell_decision(key, told, turn)
         if turn.step is not None and fleet.status.transition is not None:
             self._tell_step(key, told, turn, fleet.status.transition, now)
-        signals = snapshot.signals
+        if isinstance(snapshot.signals, Signals):
+            told.sampled_at = snapshot.signals.sampled_at
         self._metrics.show(
             key,
             FleetView(
@@ -83,7 +86,7 @@ class Reporter:
                 topology=after.topology,
                 recommendation=after.recommendation,
                 recommended_action=told.recommended,
-                sampled_at=signals.sampled_at if isinstance(signals, Signals) else None,
+                sampled_at=told.sampled_at,
                 seen_at=now,
                 conditions=answers,
             ),
