@@ -23,6 +23,8 @@ MODEL = STATE / "models" / "small"
 
 RELEASE = "ridgeline"
 SYSTEM_NAMESPACE = "ridgeline-system"
+OUR_NAMESPACES = frozenset({"e2e", "e2e-wrong", "demo"})
+"""Namespaces of the fleets that tests and demo make."""
 
 T = TypeVar("T")
 
@@ -113,6 +115,18 @@ class Cluster:
 
     # ------------------------------------------------------------ the release
 
+    def refuse_if_in_use(self) -> None:
+        """Stop before anything is touched where somebody has fleets: a test replaces the release, and deletes fleets."""
+        answer = self.try_kubectl("get", "fleets", "--all-namespaces", "-o", "json")
+        if self.ours or answer.returncode:  # without the CRD there is no fleet
+            return
+        owners = {fleet["metadata"]["namespace"] for fleet in json.loads(answer.stdout)["items"]} - OUR_NAMESPACES
+        if owners:
+            raise RuntimeError(
+                f"This cluster has fleets in {', '.join(sorted(owners))}. Tests and demo replace the release "
+                f"{RELEASE} in {SYSTEM_NAMESPACE} and delete fleets: name a cluster that nobody uses."
+            )
+
     def install(self, **values: Any) -> None:
         """`helm install` the chart, or upgrade to these values."""
         image, _, tag = self.images.product.rpartition(":")
@@ -162,7 +176,7 @@ def fleet(name: str, namespace: str, images: Images, **spec: Any) -> dict[str, A
         "hardware": {
             "accelerator": "H100-SXM5-80GB",
             "perEngine": 1,
-            "peaks": {"computeTeraflops": 1, "memoryBandwidthGigabytesPerSecond": 10, "linkGigabytesPerSecond": 1},
+            "peaks": {"computeTeraflops": 1, "memoryBandwidthGigabytesPerSecond": 40, "linkGigabytesPerSecond": 1},
         },
         "engine": {
             "image": images.engine,
@@ -172,7 +186,9 @@ def fleet(name: str, namespace: str, images: Images, **spec: Any) -> dict[str, A
         "replicas": 2,
         "topology": {"policy": "Recommend"},
         "rules": {"stabilizationWindowSeconds": 10, "cooldownSeconds": 10},
-        "transition": {"soakSeconds": 10},
+        "transition": {
+            "soakSeconds": 25
+        },  # longer than the window of the rules, so that the soak judges the new topology
         "router": {"image": images.router},
     }
     return {

@@ -37,6 +37,7 @@ def cluster() -> Cluster:
     found = Cluster.found()
     if found.ours:
         make_model()
+    found.refuse_if_in_use()
     found.try_kubectl("delete", "fleets", "--all", "--all-namespaces", "--wait", "--timeout=120s")
     found.uninstall()
     found.try_kubectl("delete", "namespace", SYSTEM_NAMESPACE, "e2e", "--ignore-not-found", "--wait", "--timeout=300s")

@@ -25,6 +25,7 @@ HEAD = "  time  topology      budget  missed   stall  prefill F/B  decode F/B  g
 def prepare() -> LiveFleet:
     """Install the release and make the fleet, saying what is being waited for."""
     cluster = Cluster.found()
+    cluster.refuse_if_in_use()
     if cluster.ours:
         make_model()
     print("Installing the chart.", flush=True)
