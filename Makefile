@@ -23,7 +23,11 @@ help:  ## show this list
 $(VENV)/.installed: pyproject.toml requirements-dev.lock
 	@echo "Setting up $(VENV) from requirements-dev.lock."
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "Ridgeline needs Python 3.11, 3.12 or 3.13; this is " + sys.version.split()[0] + ". Choose one: make PYTHON=python3.12 …")'
-	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
+	    && echo "Installing python3-venv from Debian's packages." && apt-get update -q \
+	    && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3-venv \
+	    && $(PYTHON) -m venv $(VENV); } \
+	    || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --editable .
 	@touch $@
