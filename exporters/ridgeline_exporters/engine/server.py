@@ -99,7 +99,12 @@ class ExporterServer(ThreadingHTTPServer):
             self.shutdown_request(request)
             return
         self._open[request] = time.monotonic()
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be had: nobody else gives the place back
+            self._open.pop(request, None)
+            self._slots.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve one connection."""
