@@ -69,6 +69,7 @@ class EventRecorder:
         try:
             await self._api.create(EVENTS, namespace, event)
         except ApiError as error:
+            del told[reason, message]  # when it happens again, it is still news
             log.warning("event %s of %s/%s was not written: %s", reason, namespace, fleet, error)
 
     def forget(self, namespace: str, fleet: str) -> None:
