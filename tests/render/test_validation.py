@@ -122,6 +122,12 @@ def test_nothing_is_held_against(good: InferenceFleet) -> None:
             "`spec.engine.podTemplate.spec.containers[0].env` must be a list",
             id="env as a dict",
         ),
+        pytest.param(
+            engine(podTemplate={"spec": {"affinity": "gpu-nodes"}}),
+            "InvalidPodTemplate",
+            "another shape than in Kubernetes",
+            id="affinity as a word",
+        ),
     ],
 )
 def test_refused_with_a_reason_and_what_to_do(bad: InferenceFleet, reason: str, words: str) -> None:

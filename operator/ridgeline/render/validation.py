@@ -14,6 +14,7 @@ from ridgeline.api import names
 from ridgeline.api.conditions import Verdict
 from ridgeline.api.fleet import InferenceFleet
 from ridgeline.render.arguments import flags, value_of
+from ridgeline.render.engine import pod_template
 from ridgeline.render.merge import KEYS
 from ridgeline_exporters.roofline.hardware import ACCELERATORS, UnknownAccelerator, find
 
@@ -154,6 +155,13 @@ def pod_template_is_no_template(fleet: InferenceFleet) -> Verdict | None:
             return _no("InvalidPodTemplate", f"`spec.engine.podTemplate.{field}` must be an object")
     if problem := _unmergeable(template, "spec.engine.podTemplate"):
         return _no("InvalidPodTemplate", problem)
+    try:
+        pod_template(fleet, "", "")
+    except (AttributeError, KeyError, TypeError) as error:
+        return _no(
+            "InvalidPodTemplate",
+            f"`spec.engine.podTemplate` is no part of a pod: a field of it has another shape than in Kubernetes ({error})",
+        )
     return None
 
 
