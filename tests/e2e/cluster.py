@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import subprocess
@@ -63,6 +64,7 @@ class Cluster:
         self.ours = ours
         """Whether this machine is the node, so that Services are reachable by their cluster IP."""
         self.images = Images.chosen()
+        self._proxy_url: str | None = None
 
     @classmethod
     def found(cls) -> Cluster:
@@ -149,9 +151,25 @@ class Cluster:
     # ------------------------------------------------------------ addresses
 
     def address(self, service: str, namespace: str, port: int) -> str:
-        """URL of a Service, as a client of the node sees it."""
+        """URL of a Service, as a client of the node sees it; of another cluster, through its API server."""
+        if not self.ours:
+            return f"{self._proxy()}/api/v1/namespaces/{namespace}/services/{service}:{port}/proxy"
         ip = self.get("service", service, namespace)["spec"]["clusterIP"]
         return f"http://{ip}:{port}"
+
+    def _proxy(self) -> str:
+        """URL of a `kubectl proxy` that ends with this process. Event streams pass through it token by token."""
+        if self._proxy_url is None:
+            process = subprocess.Popen(
+                [str(programs.kubectl()), "proxy", "--port=0"],
+                env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            atexit.register(process.terminate)
+            assert process.stdout is not None
+            self._proxy_url = f"http://{process.stdout.readline().split()[-1]}"
+        return self._proxy_url
 
 
 def fleet(name: str, namespace: str, images: Images, **spec: Any) -> dict[str, Any]:
