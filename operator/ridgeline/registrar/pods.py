@@ -17,7 +17,7 @@ from kubernetes.aio.client import ApiClient
 
 from ridgeline.api import names
 from ridgeline.api.fleet import Role
-from ridgeline.registrar.table import Engine
+from ridgeline.registrar.table import Engine, serves
 
 log = logging.getLogger(__name__)
 
@@ -32,24 +32,27 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
 def engines(pods: Iterable[Pod]) -> dict[str, Engine]:
     """Engines that should take requests: Ready, not on their way out, with a role; by URL.
 
-    A pod without a role, or with one that nobody knows, takes no requests: someone took it out on purpose.
+    A pod without a role, or with one that nobody knows, takes no requests: someone took it out on purpose. While the
+    others cannot serve without them, engines on their way out stay: the last prefill engine of a rollout answers
+    through its preStop sleep, until its partner has become mixed.
     """
-    found = {}
+    found: dict[str, Engine] = {}
+    leaving: dict[str, Engine] = {}
     for pod in pods:
         role = _role(pod)
         address = (pod.get("status") or {}).get("podIP")
-        if role is None or not address or not is_serving(pod):
+        if role is None or not address or not is_ready(pod):
             continue
         host = f"[{address}]" if ":" in address else address
         engine = Engine(pod=pod["metadata"]["name"], url=f"http://{host}:{names.ENGINE_PORT}", role=role)
-        found[engine.url] = engine
-    return found
+        (leaving if "deletionTimestamp" in pod["metadata"] else found)[engine.url] = engine
+    every = {**leaving, **found}
+    needed = not serves(e.role for e in found.values()) and serves(e.role for e in every.values())
+    return every if needed else found
 
 
-def is_serving(pod: Pod) -> bool:
-    """Whether the pod is Ready and nobody has asked it to end."""
-    if "deletionTimestamp" in pod["metadata"]:
-        return False
+def is_ready(pod: Pod) -> bool:
+    """Whether the pod is Ready."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 

@@ -1,7 +1,8 @@
 """The engine Deployment and its headless Service.
 
 How an engine ends. Its pod gets a deletion timestamp; every registrar takes it out of its router's
-table within about a second, while the preStop sleep keeps the engine serving; then SIGTERM, and vLLM
+table within about a second, while the preStop sleep keeps the engine serving (one without which the
+others cannot serve stays in the table until they can, or until it is no longer Ready); then SIGTERM, and vLLM
 finishes what it holds for at most `--shutdown-timeout`. KV that another engine has still to read counts
 as held until it was read or its lease ends (30 s), so a prefill engine leaves no half-read cache behind.
 The grace period covers all of it, and none of it is waited for by an idle engine:
