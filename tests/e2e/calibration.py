@@ -30,6 +30,8 @@ class Calibration:
 
 def calibrate(fleet: LiveFleet) -> Calibration:
     """Send a few steady decodes, then long prompts one by one."""
+    warm = fleet.load(seed=10)  # the first requests of an engine pay for what is made on first use
+    asyncio.run(warm.run([Planned(0.1 * i, 256, 32) for i in range(8)]))
     decodes = fleet.load(seed=11)
     asyncio.run(decodes.run([Planned(0.2 * i, 32, 128) for i in range(6)]))
     prompts = fleet.load(seed=12)

@@ -117,7 +117,7 @@ def plan(rows: Sequence[Row], shape: Shape, long_tokens: int = 1500) -> list[Pla
         Planned(
             r.at * stretch,
             max(8, round(r.prompt_tokens * prompt_scale)),
-            max(24, round(r.output_tokens * output_scale)),
+            max(12, round(r.output_tokens * output_scale)),
         )
         for r in chats
         if r.at * stretch < shape.seconds
