@@ -1,8 +1,8 @@
 """One pass over one fleet: observe, render and apply, decide, act.
 
 Level-triggered: a pass looks at the world as it is and at `status.transition`, never at what woke it. What it keeps in
-memory is either a cache or the history that `decide` rebuilds from status, so that an operator that was killed
-anywhere goes on where it stood.
+memory is a cache, or history that `decide` takes from status or soon learns again (how bursty arrivals are), so that an
+operator that was killed anywhere goes on where it stood.
 """
 
 from __future__ import annotations
