@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,13 +22,17 @@ class Command:
 
     module: str
     help: str
+    prints: bool = False
+    """Whether its output is its purpose, and it is over when nobody reads on."""
 
 
 COMMANDS = {
     "operator": Command("ridgeline.operator_command", "run the operator"),
     "registrar": Command("ridgeline.registrar.command", "keep a router's worker table equal to the role labels"),
-    "roofline": Command("ridgeline.roofline_command", "say what a model can do at best on a GPU, phase by phase"),
-    "crd": Command("ridgeline.crd_command", "print the CustomResourceDefinition of InferenceFleet"),
+    "roofline": Command(
+        "ridgeline.roofline_command", "say what a model can do at best on a GPU, phase by phase", prints=True
+    ),
+    "crd": Command("ridgeline.crd_command", "print the CustomResourceDefinition of InferenceFleet", prints=True),
 }
 
 
@@ -50,12 +55,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if (error.name or "").startswith("ridgeline"):
                 raise
             print(
-                f"ridgeline {name}: the package {error.name} is not installed; run: pip install 'ridgeline[operator]'",
+                f"ridgeline {name}: the module {error.name} is not installed; "
+                "run in Ridgeline's source folder: pip install '.[operator]'",
                 file=sys.stderr,
             )
             return 1
     args = parser.parse_args(words)
-    return int(args.run(args))
+    try:
+        status = int(args.run(args))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not COMMANDS[args.command].prints:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -81,7 +81,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--prefill", type=_whole, nargs="+", default=[2048], metavar="N", help="tokens of one prompt [2048]"
     )
     parser.add_argument(
-        "--decode-batch", type=_whole, nargs="+", default=[1, 32, 256], metavar="B", help="sequences decoded together"
+        "--decode-batch",
+        type=_whole,
+        nargs="+",
+        default=[1, 32, 256],
+        metavar="B",
+        help="sequences decoded together [1 32 256]",
     )
     parser.add_argument("--context", type=_whole, default=2048, metavar="C", help="tokens in each one's cache [2048]")
     parser.add_argument("--list", action="store_true", help="list the models and GPUs known by name")
@@ -141,10 +146,17 @@ def machine_of(args: argparse.Namespace, weights: str) -> Machine:
     """The engine's GPUs, with the peaks from the command line where it gives them."""
     flops = args.compute_teraflops and args.compute_teraflops * TERA
     memory = args.memory_bandwidth_terabytes_per_second and args.memory_bandwidth_terabytes_per_second * TERA
-    if flops and memory and args.gpu is None:
+    try:
+        accelerator = None if flops and memory and args.gpu is None else hardware.find(args.gpu or DEFAULT_GPU)
+    except hardware.UnknownAccelerator as problem:
+        if not (flops and memory):
+            raise WrongInput(
+                f"{problem} (--compute-teraflops and --memory-bandwidth-terabytes-per-second)"
+            ) from problem
+        accelerator = None
+    if accelerator is None:
         roof = Roof(args.tensor_parallel * flops, args.tensor_parallel * memory)
-        return Machine("GPU with the given peaks", args.tensor_parallel, roof, None)
-    accelerator = hardware.find(args.gpu or DEFAULT_GPU)
+        return Machine(f"{args.gpu or 'GPU'} with the given peaks", args.tensor_parallel, roof, None)
     name = accelerator.name
     if flops or memory:
         name += " with the given peaks"
@@ -242,14 +254,21 @@ def _notes(shape: ModelShape, machine: Machine, rows: Sequence[Row], floors: Map
             f"{_milliseconds(kv / link)} ms at {link / GIGA:g} GB/s."
         )
     room = machine.gpus * machine.accelerator.memory_bytes * USABLE_MEMORY - shape.resident_bytes
-    where = f"{machine.gpus} x {machine.accelerator.memory_bytes / GIGA:.0f} GB"
+    where = f"{USABLE_MEMORY * 100:.0f} % of {machine.gpus} x {machine.accelerator.memory_bytes / GIGA:.0f} GB"
     if room <= 0:
         notes.append(
             f"DOES NOT FIT: {shape.resident_bytes / GIGA:.0f} GB of weights in {where}; use more GPUs "
             "(--tensor-parallel), smaller weights (--weights) or a GPU with more memory (--gpu)."
         )
     else:
-        notes.append(f"Room for about {room / shape.kv_bytes_per_token / 1000:,.0f} thousand KV tokens in {where}.")
+        fitting = room / shape.kv_bytes_per_token
+        notes.append(f"Room for about {fitting / 1000:,.0f} thousand KV tokens in {where}.")
+        notes += [
+            f"{row.sequences:,} sequences of {row.context_tokens:,} tokens do not fit into it: "
+            f"at most {fitting // row.context_tokens:,.0f} of them do."
+            for row in rows
+            if row.phase == "decode" and row.sequences * row.context_tokens > fitting
+        ]
     return notes
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +111,8 @@ def test_the_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "bf16 10 ms (96 tokens/s), fp8 5.24 ms (191 tokens/s), int4 2.73 ms (367 tokens/s)",
         "Decode is memory-bound up to a batch of about 295, and at every batch once caches are long.",
         "A split moves 671 MB of KV for a prompt of 2,048 tokens: 3.36 ms at 200 GB/s.",
-        "Room for about 448 thousand KV tokens in 4 x 80 GB.",
+        "Room for about 448 thousand KV tokens in 90 % of 4 x 80 GB.",
+        "256 sequences of 2,048 tokens do not fit into it: at most 218 of them do.",
     ]
 
 
@@ -120,7 +124,7 @@ def test_a_small_prompt_is_bound_by_memory_like_a_decode(capsys: pytest.CaptureF
 
 def test_a_model_that_does_not_fit_is_said_to_with_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--model", "llama-3.1-70b", "--gpu", "L4") == 0
-    assert "DOES NOT FIT: 141 GB of weights in 1 x 24 GB; use more GPUs" in capsys.readouterr().out
+    assert "DOES NOT FIT: 141 GB of weights in 90 % of 1 x 24 GB; use more GPUs" in capsys.readouterr().out
 
 
 def test_kv_heads_kept_more_than_once_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,6 +141,12 @@ def test_one_given_peak_replaces_that_of_the_gpu(capsys: pytest.CaptureFixture[s
         "memory_bytes_per_second": 3e12,
         "ridge_flops_per_byte": 989 / 3,
     }
+
+
+def test_a_gpu_that_is_not_known_may_be_named_when_its_peaks_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    peaks = ("--compute-teraflops", "1300", "--memory-bandwidth-terabytes-per-second", "5.2")
+    found = answer(capsys, "--gpu", "B300", *peaks)["hardware"]
+    assert (found["name"], found["ridge_flops_per_byte"]) == ("B300 with the given peaks", 250)
 
 
 @pytest.mark.parametrize("as_folder", [pytest.param(True, id="folder"), pytest.param(False, id="file")])
@@ -156,12 +166,24 @@ def test_the_list_names_models_and_gpus(capsys: pytest.CaptureFixture[str]) -> N
     assert listed["gpus"]["H100-SXM5-80GB"]["product_labels"] == ["NVIDIA-H100-80GB-HBM3"]
 
 
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "ridgeline", "roofline", "--list"]
+    try:
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         pytest.param(["--model", "gpt-9"], "'gpt-9' is not known by name; known are", id="unknown model"),
         pytest.param(["--model", "away/config.json"], "does not exist; give the path", id="missing file"),
         pytest.param(["--gpu", "H101"], "'H101' is not known; known are", id="unknown GPU"),
+        pytest.param(["--gpu", "H101"], "(--compute-teraflops and --memory-", id="unknown GPU without peaks"),
         pytest.param(["--tensor-parallel", "3"], "use a divisor of 32", id="heads that cannot be shared"),
     ],
 )

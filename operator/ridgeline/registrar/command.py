@@ -27,7 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--fleet", required=True, help="name of the fleet")
     parser.add_argument("--router-url", default=f"http://127.0.0.1:{ROUTER_PORT}", help="the router (%(default)s)")
     parser.add_argument("--port", type=int, default=REGISTRAR_PORT, help="port of metrics and state (%(default)s)")
-    parser.add_argument("--log-format", choices=("json", "plain"), default="json", help="form of the log (%(default)s)")
+    parser.add_argument("--log-format", choices=("json", "text"), default="json", help="form of the log (%(default)s)")
     parser.set_defaults(run=run)
 
 
