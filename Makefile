@@ -49,7 +49,7 @@ test: setup  ## the fast tier: no cluster, no engine
 	$(BIN)/pytest -m "not engine and not apiserver and not cluster"
 
 .PHONY: generate
-generate: setup  ## write the CRD, the dashboards and the goldens anew
+generate: setup  ## write the CRD and the dashboards anew
 	$(BIN)/python -m ridgeline crd > helm/ridgeline/crds/inferencefleets.yaml
 	$(BIN)/python dashboards/generate.py
 

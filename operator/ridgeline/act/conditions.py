@@ -1,7 +1,7 @@
 """What a fleet's conditions say, from what was seen. Pure: no clock, no I/O.
 
 `Ready` sums up: it is True when the fleet serves with all it was asked to have, and else repeats the first answer in
-`PRIORITY` that is not as it should be, so that `kubectl get fleets` shows the reason that a person should read first.
+`PRIORITY` that is not as it should be: the reason that a person should read first.
 """
 
 from __future__ import annotations
