@@ -98,7 +98,7 @@ class Shape:
     burst_every_seconds: float = 0.0
     """Distance of the bursts; 0 is a calm load without any."""
     burst_prompts: int = 2
-    burst_prompt_tokens: int = 1024
+    burst_prompt_tokens: int = 1536
     """Longest prompt of a burst."""
     burst_output_tokens: int = 8
 
@@ -168,6 +168,14 @@ def quantile(values: Sequence[float], share: float) -> float | None:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 
 
+def stall(gaps: Sequence[float]) -> float | None:
+    """What a client can tell of the decode stall: time in long gaps beyond the median gap, as a share of all gaps."""
+    typical = quantile(gaps, 0.5)
+    if typical is None:
+        return None
+    return sum(gap - typical for gap in gaps if gap > 2 * typical) / sum(gaps)
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """What clients saw between two moments."""
@@ -179,6 +187,8 @@ class Summary:
     gap_p50: float | None
     gap_p95: float | None
     gap_p99: float | None
+    stall_ratio: float | None
+    """Share of the time between tokens that is beyond a typical gap, of gaps more than twice as long as that."""
 
     def __str__(self) -> str:
         def ms(seconds: float | None) -> str:
@@ -186,7 +196,8 @@ class Summary:
 
         return (
             f"{self.requests} requests, {self.failed} failed, {self.missed_ratio:.1%} missed their objectives; first token p95 {ms(self.first_token_p95)}, "
-            f"inter-token p50 {ms(self.gap_p50)}, p95 {ms(self.gap_p95)}, p99 {ms(self.gap_p99)}"
+            f"inter-token p50 {ms(self.gap_p50)}, p95 {ms(self.gap_p95)}, p99 {ms(self.gap_p99)}, "
+            f"stalled {'-' if self.stall_ratio is None else format(self.stall_ratio, '.1%')}"
         )
 
 
@@ -264,6 +275,7 @@ class Load:
             gap_p50=quantile(gaps, 0.50),
             gap_p95=quantile(gaps, 0.95),
             gap_p99=quantile(gaps, 0.99),
+            stall_ratio=stall(gaps),
         )
 
 

@@ -51,6 +51,12 @@ def stall(fleet: LiveFleet) -> float:
     return ratio
 
 
+def gap_p95(fleet: LiveFleet) -> str:
+    """95th percentile of the gaps between tokens, by the exporter."""
+    seconds = fleet.rule("fleet:ridgeline_decode_gap_seconds:p95")
+    return "-" if seconds is None else f"{seconds * 1000:.0f} ms"
+
+
 def no_request_failed(load: Load) -> None:
     failed = load.failed
     assert not failed, (
@@ -69,13 +75,13 @@ async def test_it_only_tunes_the_budget_when_a_smaller_one_meets_the_objectives(
     chat.policy("Auto", objectives)
     load, narration = chat.load(), asyncio.create_task(narrate(chat))
     started = time.time()
-    running = asyncio.create_task(load.run(bursts(100)))
+    running = asyncio.create_task(load.run(bursts(150)))
 
     def tuned() -> int | None:
         budget = chat.status["topology"].get("tokenBudget")
         return budget if budget and budget < MAXIMUM_BUDGET else None
 
-    budget = await wait_for_async("the budget is tuned", tuned, seconds=90)
+    budget = await wait_for_async("the budget is tuned", tuned, seconds=110)
     at = time.time()
     await running
     narration.cancel()
@@ -116,7 +122,7 @@ async def test_it_splits_when_no_budget_is_enough_and_merges_when_it_is_calm(
     external = await asyncio.to_thread(
         chat.engine_metric, decode, "vllm:prompt_tokens_by_source_total", source="external_kv_transfer"
     )
-    stall_before = stall(chat)
+    stall_before, gap_before = stall(chat), gap_p95(chat)
 
     def verified() -> bool:
         return (
@@ -136,7 +142,7 @@ async def test_it_splits_when_no_budget_is_enough_and_merges_when_it_is_calm(
         )
         - external
     )
-    stall_after = stall(chat)
+    stall_after, gap_after = stall(chat), gap_p95(chat)
     finished = time.time()
 
     quiet = asyncio.create_task(load.run(calm(120)))
@@ -162,8 +168,10 @@ async def test_it_splits_when_no_budget_is_enough_and_merges_when_it_is_calm(
     )
     print(
         f"split after {switched - started:.0f} s of load; decision to routed: {routed / times:.2f} s (mean of {times:.0f})\n"
-        f"before: {before}; decode stall by the exporter {stall_before:.1%}\n"
-        f"after:  {after}; decode stall by the exporter {stall_after:.1%}\n"
+        f"before, clients:  {before}\n"
+        f"before, exporter: decode stall {stall_before:.1%}, inter-token p95 {gap_before}\n"
+        f"after, clients:   {after}\n"
+        f"after, exporter:  decode stall {stall_after:.1%}, inter-token p95 {gap_after}\n"
         f"KV moved in the split: {moved_in_split:,.0f} bytes, {external_in_split:,.0f} prompt tokens by transfer\n"
         f"merged {merged_at - finished:.0f} s after the load had calmed; {len(load.sent)} requests, 0 failed"
     )
