@@ -18,7 +18,7 @@ from tests.e2e.fleets import LiveFleet
 from tests.e2e.load import Load, Shape, plan, trace_rows
 
 NAMESPACE = "demo"
-BURST_SECONDS, CALM_SECONDS = 150, 90
+RECOMMEND_SECONDS, BURST_SECONDS, CALM_SECONDS = 30, 150, 90
 HEAD = "  time  topology      budget  missed   stall  prefill F/B  decode F/B  gap p95  gap p99  requests/s"
 
 
@@ -76,13 +76,22 @@ async def narrate(fleet: LiveFleet) -> None:
         await asyncio.sleep(1)
 
 
-async def play(fleet: LiveFleet, load: Load) -> None:
+async def hand_over(fleet: LiveFleet, objectives: dict[str, int]) -> None:
+    """Let the fleet recommend for a while, then act."""
+    await asyncio.sleep(RECOMMEND_SECONDS)
+    print("        From here on the policy is Auto: what was recommended is done.", flush=True)
+    await asyncio.to_thread(fleet.policy, "Auto", objectives)
+
+
+async def play(fleet: LiveFleet, load: Load, objectives: dict[str, int]) -> None:
     """Bursts, then calm."""
     narration = asyncio.create_task(narrate(fleet))
+    handing_over = asyncio.create_task(hand_over(fleet, objectives))
     rows, source = trace_rows(300)
     print(f"Load: {source}. Steady decodes with bursts of long prompts for {BURST_SECONDS} s, then calm.", flush=True)
     with contextlib.suppress(asyncio.CancelledError):
         await load.run(plan(rows, Shape(BURST_SECONDS, 1.0, burst_every_seconds=3.0, burst_prompts=2)))
+        await handing_over
         print("        The bursts are over: a few short requests from here on.", flush=True)
         await load.run(plan(rows, Shape(CALM_SECONDS, 0.3)))
     narration.cancel()
@@ -93,12 +102,12 @@ def main() -> int:
     fleet = prepare()
     calibration = calibrate(fleet)
     objectives = calibration.objectives_that_no_budget_meets()
-    fleet.policy("Auto", objectives)
+    fleet.policy("Recommend", objectives)
     first, gap = objectives["timeToFirstTokenMilliseconds"], objectives["interTokenLatencyMilliseconds"]
     print(f"Objectives: first token within {first} ms, at most 5 % of a request's gaps above {gap} ms.", flush=True)
     load, started = fleet.load(), time.time()
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(play(fleet, load))
+        asyncio.run(play(fleet, load, objectives))
     if load.sent:
         print(f"\nWhat clients saw: {load.summary(started, time.time(), first / 1000, gap / 1000)}")
     print(
