@@ -187,6 +187,8 @@ class Summary:
     gap_p50: float | None
     gap_p95: float | None
     gap_p99: float | None
+    late_gaps_ratio: float
+    """Share of the gaps that are beyond the objective."""
     stall_ratio: float | None
     """Share of the time between tokens that is beyond a typical gap, of gaps more than twice as long as that."""
 
@@ -197,6 +199,7 @@ class Summary:
         return (
             f"{self.requests} requests, {self.failed} failed, {self.missed_ratio:.1%} missed their objectives; first token p95 {ms(self.first_token_p95)}, "
             f"inter-token p50 {ms(self.gap_p50)}, p95 {ms(self.gap_p95)}, p99 {ms(self.gap_p99)}, "
+            f"{self.late_gaps_ratio:.2%} of the gaps late, "
             f"stalled {'-' if self.stall_ratio is None else format(self.stall_ratio, '.1%')}"
         )
 
@@ -275,6 +278,7 @@ class Load:
             gap_p50=quantile(gaps, 0.50),
             gap_p95=quantile(gaps, 0.95),
             gap_p99=quantile(gaps, 0.99),
+            late_gaps_ratio=sum(gap > gap_seconds for gap in gaps) / max(1, len(gaps)),
             stall_ratio=stall(gaps),
         )
 

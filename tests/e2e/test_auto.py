@@ -92,8 +92,10 @@ async def test_it_only_tunes_the_budget_when_a_smaller_one_meets_the_objectives(
     no_request_failed(load)
     before, after = load.summary(started, at, first_token, gap), load.summary(at + 10, time.time(), first_token, gap)
     print(f"budget {MAXIMUM_BUDGET} → {budget} after {at - started:.0f} s of load\nbefore: {before}\nafter:  {after}")
-    assert after.missed_ratio < before.missed_ratio
-    assert (after.gap_p99 or 0) < (before.gap_p99 or 0)
+    assert after.late_gaps_ratio < before.late_gaps_ratio
+    assert after.missed_ratio < max(before.missed_ratio, 0.02), (
+        "fewer miss than before, or no more than the rules allow"
+    )
 
 
 async def test_it_splits_when_no_budget_is_enough_and_merges_when_it_is_calm(
