@@ -361,18 +361,6 @@ def test_static_keeps_what_the_spec_says_without_metrics(
         assert decision.plan.reason == reasons.STATIC_TOPOLOGY
 
 
-def test_misses_that_no_burst_explains_spread_the_steps_instead_of_holding() -> None:
-    """On average the longest chunk is just in time, but the gaps that clients see are beyond it."""
-    seen = small_fleet(1.0, 0.7, missed_ratio=0.12, gaps_late_ratio=0.12, decode_stall_ratio=0.24)
-    objective = 1500  # milliseconds: above the mean step of the longest prompt, below what is seen
-    wanted = spec(2, "Auto", interTokenLatencyMilliseconds=objective, timeToFirstTokenMilliseconds=20_000)
-    held = once(snapshot("mm", replace(seen, inter_token_p99_seconds=0.5)), wanted)
-    assert held.plan.reason == reasons.NOTHING_BETTER
-    wants = once(snapshot("mm", replace(seen, inter_token_p99_seconds=3.0)), wanted)
-    assert wants.recommendation is not None
-    assert wants.recommendation.action in (Action.TUNE, Action.SPLIT)
-
-
 def test_static_gives_back_the_budget_that_auto_had_tuned() -> None:
     tuned = [replace(engine, limit_tokens=128) for engine in engines("mm")]
     maximum = min(engine.maximum_tokens or 0 for engine in tuned)

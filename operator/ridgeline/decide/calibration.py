@@ -1,10 +1,8 @@
-"""What the recording rules do not tell the what-if model, learned from what mixed engines show today.
+"""The shape of the arrivals, learned from what mixed engines show today.
 
-Rates and lengths come from the rules; how bursty arrivals are does not. Two parameters stand for it: the burst factor
-of late gaps and the variability of arrivals in the prefill queue. Step times come as means, and the steps that are late
-are those beyond the mean: where no burst explains what is seen and the 99th percentile of the gaps is beyond the longest
-step of the model, a third parameter spreads the steps that hold prefill up to that percentile. Each is raised, never
-lowered, until the model reaches the share of requests that the engines report for today's topology; then all candidates
+Rates and lengths come from the recording rules; how bursty arrivals are does not. Two parameters stand for it: the
+burst factor of late gaps and the variability of arrivals in the prefill queue. Each is raised, never lowered, until
+the what-if model explains the share of requests that the engines report for today's topology; then all candidates
 are scored with it. In a split late gaps tell nothing about it: what was learned before it is kept, so that a fleet
 is not merged into the misses that it was split for.
 """
@@ -22,7 +20,6 @@ from ridgeline.decide.whatif import Load
 
 MOST_BURST = 8.0
 MOST_VARIABILITY = 30.0
-MOST_SPREAD = 3.0
 ROUNDS = 8
 
 
@@ -37,15 +34,6 @@ def calibrated(question: Question, load: Load) -> Load:
     def gaps_late(burst: float) -> float:
         return forecast(replace(load, burst=burst), question.today, question.budget).gaps_late
 
-    def gaps_late_when_spread(spread: float) -> float:
-        spread_load = replace(load, spread=spread, burst=MOST_BURST)
-        return forecast(spread_load, question.today, question.budget).gaps_late
-
-    longest = forecast(load, question.today, question.budget).worst_step_seconds
-    seen = signals.inter_token_p99_seconds
-    if seen is not None and isfinite(seen) and seen > longest > 0.0:
-        most = min(MOST_SPREAD, seen / longest)
-        load = replace(load, spread=_raised(gaps_late_when_spread, 1.0, most, signals.gaps_late_ratio))
     burst = _raised(gaps_late, load.burst, MOST_BURST, signals.gaps_late_ratio)
     load = replace(load, burst=burst)
 

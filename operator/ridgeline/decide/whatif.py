@@ -70,8 +70,6 @@ class Load:
     """Squared coefficient of variation of the time between arrivals: 1 is Poisson, real traffic is burstier."""
     burst: float = 1.0
     """How many times more often than by chance a decode meets somebody's prefill."""
-    spread: float = 1.0
-    """How many times longer than on average a prefill may take in a step: lateness is judged with it, the load is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +277,7 @@ def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -
     prompts = _shares(load.prompts)
     prompt_mean = sum(share * tokens for tokens, share in prompts)
     whole_seconds = step + steps.prefill_seconds(room)
-    whole_late = late(step + load.spread * steps.prefill_seconds(room), objective)
+    whole_late = late(whole_seconds, objective)
     late_steps, prompts_with, worst = 0.0, 0.0, step
     for tokens, share in prompts:
         full = floor(tokens / room)
@@ -287,8 +285,7 @@ def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -
         # Prompts that arrive during a step share the next: a rest is seldom alone on a busy engine.
         joined = min(room, rest + rate * prompt_mean * (step + steps.prefill_seconds(rest)))
         rest_seconds = step + steps.prefill_seconds(joined)
-        rest_late = late(step + load.spread * steps.prefill_seconds(joined), objective)
-        own_late = full * whole_late + (rest_late if rest >= 1.0 else 0.0)
+        own_late = full * whole_late + (late(rest_seconds, objective) if rest >= 1.0 else 0.0)
         late_steps += share * own_late
         prompts_with += share * min(1.0, own_late)
         worst = max(worst, whole_seconds if full else rest_seconds)
