@@ -98,7 +98,7 @@ class Shape:
     burst_every_seconds: float = 0.0
     """Distance of the bursts; 0 is a calm load without any."""
     burst_prompts: int = 2
-    burst_prompt_tokens: int = 1536
+    burst_prompt_tokens: int = 1024
     """Longest prompt of a burst."""
     burst_output_tokens: int = 8
 

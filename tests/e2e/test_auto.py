@@ -75,7 +75,7 @@ async def test_it_only_tunes_the_budget_when_a_smaller_one_meets_the_objectives(
     chat.policy("Static", objectives, prefillReplicas=0)
     load, narration = chat.load(), asyncio.create_task(narrate(chat))
     started = time.time()
-    running = asyncio.create_task(load.run(bursts(130)))
+    running = asyncio.create_task(load.run(bursts(170)))
     await asyncio.sleep(25)  # the same load at full budget, to compare with
     await asyncio.to_thread(chat.policy, "Auto", objectives)
 
@@ -83,7 +83,7 @@ async def test_it_only_tunes_the_budget_when_a_smaller_one_meets_the_objectives(
         budget = chat.status["topology"].get("tokenBudget")
         return budget if budget and budget < MAXIMUM_BUDGET else None
 
-    budget = await wait_for_async("the budget is tuned", tuned, seconds=80)
+    budget = await wait_for_async("the budget is tuned", tuned, seconds=120)
     at = time.time()
     await running
     narration.cancel()
