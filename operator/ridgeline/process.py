@@ -33,6 +33,8 @@ from ridgeline.work_queue import WorkQueue
 
 STALE_SCRAPES = 5
 """Samples older than so many scrape intervals are not acted on."""
+API_AGAIN_SECONDS = 2.0
+"""Pause before an API server that does not serve fleets yet is asked again."""
 AUDIT_SECONDS = 10.0
 """How often the list of fleets is compared with what the watch has shown."""
 STALL_SECONDS = 60.0
@@ -159,7 +161,7 @@ async def _crd_is_there(api: KubernetesApi, state: State) -> bool:
         if message != said:
             log.warning("%s", message)
             said = message
-        await _sleep_or_stop(state, 2.0)
+        await _sleep_or_stop(state, API_AGAIN_SECONDS)
     return False
 
 
@@ -190,7 +192,7 @@ async def _lead(
             log.error("%s/%s: the pass failed", *key, exc_info=error)
 
     queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile, on_error=failed)
-    for key in await _fleets(api, options.namespaces):
+    for key in await _fleets_at_start(api, options.namespaces):
         queue.wake(key)
     state.queue = queue
     metrics.leader.set(1)
@@ -212,6 +214,16 @@ async def _fleets(api: KubernetesApi, namespaces: Sequence[str]) -> dict[Key, in
             metadata = raw["metadata"]
             found[metadata["namespace"], metadata["name"]] = int(metadata.get("generation") or 0)
     return found
+
+
+async def _fleets_at_start(api: KubernetesApi, namespaces: Sequence[str]) -> dict[Key, int]:
+    """All fleets, as soon as the API server lists them: right after a change of the CRD it answers 429 for a while."""
+    while True:
+        try:
+            return await _fleets(api, namespaces)
+        except ApiError as error:
+            log.warning("the fleets cannot be listed yet: %s", error)
+            await asyncio.sleep(API_AGAIN_SECONDS)
 
 
 async def _audit(api: KubernetesApi, namespaces: Sequence[str], watch: Watch, state: State) -> None:
