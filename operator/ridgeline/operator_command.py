@@ -88,6 +88,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="how often Prometheus scrapes the engines: samples older than five of it are not acted on (%(default)s)",
     )
     parser.add_argument(
+        "--rules-window-seconds",
+        type=_seconds,
+        default=45.0,
+        metavar="S",
+        help="window of the recording rules: a change is judged when it has passed (%(default)s)",
+    )
+    parser.add_argument(
         "--no-monitors", action="store_true", help="make no PodMonitors for fleets, even where the cluster knows them"
     )
     parser.add_argument(
@@ -118,6 +125,7 @@ def run(args: argparse.Namespace) -> int:
             operator_image_pull_policy=args.operator_image_pull_policy,
             interval_seconds=args.interval_seconds,
             scrape_interval_seconds=max(1, round(args.scrape_interval_seconds)),
+            rules_window_seconds=args.rules_window_seconds,
             monitors=not args.no_monitors,
         ),
     )

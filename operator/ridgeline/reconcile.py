@@ -1,7 +1,7 @@
 """One pass over one fleet: observe, render and apply, decide, act.
 
 Level-triggered: a pass looks at the world as it is and at `status.transition`, never at what woke it. What it keeps in
-memory is a cache, or history that `decide` takes from status or soon learns again (how bursty arrivals are), so that an
+memory is a cache, or history that `decide` takes from status or soon learns again, so that an
 operator that was killed anywhere goes on where it stood.
 """
 
@@ -58,6 +58,8 @@ class Options:
     operator_image_pull_policy: str = "IfNotPresent"
     interval_seconds: float = 5.0
     scrape_interval_seconds: int = 5
+    rules_window_seconds: float = 45.0
+    """Window of the recording rules."""
     monitors: bool = True
     """Whether fleets get PodMonitors where the cluster knows them."""
 
@@ -248,6 +250,7 @@ class Reconciler:
             probes={pod: probe for pod, (_, probe) in memory.counters.items()},
             routers=await states,
             signals=self._signals.of(key, now),
+            rules_window_seconds=self._options.rules_window_seconds,
         )
 
     def _status(
@@ -261,7 +264,8 @@ class Reconciler:
         before = fleet.status
         after = status.observed(fleet, snapshot, chosen.transition, chosen.token_budget)
         changed: dict[str, object] = {
-            "conditions": conditions.conditions(answers, before.conditions, fleet.generation, now)
+            "conditions": conditions.conditions(answers, before.conditions, fleet.generation, now),
+            "arrivalBurstPercent": status.arrival_burst_percent(before, after, chosen.history.burst),
         }
         if chosen.plan is not None:
             changed["lastDecision"] = status.last_decision(before.lastDecision, chosen.plan, now)

@@ -4,10 +4,19 @@ from typing import Any
 
 import pytest
 
-from ridgeline.act.status import as_object, last_decision, must_write, observed, recommendation, wanted_budget
+from ridgeline.act.status import (
+    arrival_burst_percent,
+    as_object,
+    last_decision,
+    must_write,
+    observed,
+    recommendation,
+    wanted_budget,
+)
 from ridgeline.api.fleet import Action, FleetStatus, InferenceFleet, LastDecision, Mode, Role, TopologyStatus
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.snapshot import EngineState, Snapshot
+from ridgeline.decide.transition import begin
 
 NOW = 1_790_000_000.0
 
@@ -108,6 +117,26 @@ def test_the_status_is_written_when_it_says_something_new(
     change: dict[str, Any], seconds: float | None, expected: bool
 ) -> None:
     assert must_write(STORED, {**STORED, **change}, seconds) is expected
+
+
+@pytest.mark.parametrize(
+    ("recorded", "seen", "moving", "expected"),
+    [
+        pytest.param(None, topology(), False, None, id="mixed engines show it themselves"),
+        pytest.param(None, topology(), True, 250, id="a split begins"),
+        pytest.param(400, topology(1, 1), True, 400, id="a split under way"),
+        pytest.param(400, topology(1, 1), False, 400, id="a split"),
+        pytest.param(400, topology(), False, None, id="mixed again"),
+        pytest.param(None, topology(1, 1), False, 250, id="a split of an operator that kept none"),
+    ],
+)
+def test_how_bursty_arrivals_were_is_kept_while_the_fleet_is_split(
+    recorded: int | None, seen: TopologyStatus, moving: bool, expected: int | None
+) -> None:
+    transition = begin(plan(Action.SPLIT, target=topology(1, 1)), Snapshot(), NOW) if moving else None
+    before = FleetStatus(arrivalBurstPercent=recorded)
+    after = before.model_copy(update={"topology": seen, "transition": transition})
+    assert arrival_burst_percent(before, after, 2.5) == expected
 
 
 def test_the_status_mirrors_the_labels_and_keeps_the_budget() -> None:

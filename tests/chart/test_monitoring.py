@@ -114,7 +114,7 @@ def test_only_watched_namespaces_are_searched_for_targets(helm4_program: Path) -
     "values",
     [
         pytest.param([], id="defaults"),
-        pytest.param(["watch.namespaces={chat}", "prometheus.scrapeInterval=15s", "rules.window=2m"], id="changed"),
+        pytest.param(["watch.namespaces={chat}", "prometheus.scrapeInterval=15s", "rules.window=120s"], id="changed"),
     ],
 )
 def test_promtool_accepts_the_bundled_configuration_and_its_rules(

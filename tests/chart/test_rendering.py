@@ -190,6 +190,7 @@ def test_the_operator_is_started_as_agreed(helm4_program: Path) -> None:
         "--namespace=batch",
         "--interval-seconds=5",
         "--scrape-interval-seconds=5",
+        "--rules-window-seconds=45",
         "--log-level=debug",
     ]
     assert "command" not in container, "the image's entrypoint is the ridgeline command"

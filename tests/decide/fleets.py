@@ -14,6 +14,8 @@ from ridgeline.decide.step_plan import StepPlan
 from ridgeline.decide.transition import begin, next_step
 
 NOW = 1_800_000_000.0
+RULES_WINDOW_SECONDS = 5.0
+"""Of the fleets of these tests, so that a transition is over in few rounds."""
 MIXED, PREFILL, DECODE = Role.MIXED, Role.PREFILL, Role.DECODE
 LETTERS = {"m": MIXED, "p": PREFILL, "d": DECODE}
 
@@ -184,6 +186,7 @@ class World:
             engines=tuple(self.engines.values()),
             routers=(RouterState("r0", ready=True, workers=workers, synchronized=True),),
             signals=self.signals,
+            rules_window_seconds=RULES_WINDOW_SECONDS,
         )
 
     def begin(self, plan: Plan) -> None:

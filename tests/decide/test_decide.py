@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, Mode, Step, TopologyStatus, TransitionStatus
+from ridgeline.api.fleet import (
+    Action,
+    FleetSpec,
+    FleetStatus,
+    LastDecision,
+    Mode,
+    Step,
+    TopologyStatus,
+    TransitionStatus,
+)
 from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
 from ridgeline.decide.decision import decide
@@ -50,6 +59,10 @@ def after(seen: Snapshot, wanted: FleetSpec, seconds: float, status: FleetStatus
         history, passed = decision.history, passed + 5.0
     assert decision is not None
     return decision
+
+
+def tuned(at: float) -> LastDecision:
+    return LastDecision(action=Action.TUNE, reason="Why", message="because", time=to_rfc3339(at))
 
 
 # ---------------------------------------------------------------- guards
@@ -133,6 +146,12 @@ EASY = spec(2, interTokenLatencyMilliseconds=200, timeToFirstTokenMilliseconds=8
             id="after a transition",
         ),
         pytest.param(snapshot("mmM", BUSY), FleetStatus(), reasons.ENGINES_NOT_READY, id="an engine starts"),
+        pytest.param(
+            snapshot("mm", BUSY, rules_window_seconds=300.0),
+            FleetStatus(lastDecision=tuned(NOW - 30)),
+            reasons.TUNED_LATELY,
+            id="the signals still show the budget before",
+        ),
     ],
 )
 def test_a_rest_holds_the_change_but_not_the_recommendation(seen: Snapshot, status: FleetStatus, reason: str) -> None:
@@ -514,6 +533,13 @@ def test_what_mixed_engines_showed_of_bursts_is_remembered_in_the_split() -> Non
     kept = once(snapshot("pd", light), TIGHT, history=replace(bursty, wanted=None, wanted_since=None))
     assert kept.plan.reason == reasons.OBJECTIVES_MET
     assert kept.history.burst == bursty.burst
+
+
+def test_an_operator_that_was_restarted_finds_the_bursts_in_the_status() -> None:
+    light = small_fleet(1.5, 0.0, missed_ratio=0.0, gaps_late_ratio=0.0)
+    split = FleetStatus(arrivalBurstPercent=350)
+    assert once(snapshot("pd", light), TIGHT, status=split).history.burst == 3.5
+    assert once(snapshot("mm", light), TIGHT, status=split).history.burst == 1.0, "mixed engines show it themselves"
 
 
 def test_bursts_are_forgotten_when_mixed_engines_no_longer_show_them() -> None:

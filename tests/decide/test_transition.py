@@ -23,7 +23,7 @@ from ridgeline.decide import reasons
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.step_plan import Outcome
 from ridgeline.decide.transition import cooldown_after
-from tests.decide.fleets import NOW, World, chat, engines, spec, table_serves
+from tests.decide.fleets import NOW, RULES_WINDOW_SECONDS, World, chat, engines, spec, table_serves
 
 
 def to_split(prefill: int, decode: int, reason: str = reasons.DECODE_STALLED, budget: int | None = 512) -> Plan:
@@ -144,6 +144,31 @@ def test_more_misses_than_before_roll_back_after_the_soak_began() -> None:
     assert end.verdict.reason == reasons.MISSES_ROSE
     assert "40.0 %" in end.verdict.message
     assert world.letters() == "mmmm"
+
+
+def test_misses_from_before_the_switch_are_not_held_against_the_split() -> None:
+    """A soak shorter than the rules' window would judge the new topology by the old one's requests."""
+    world = World.of("mmmm", spec(4, soakSeconds=1), signals=chat(10.0, missed_ratio=0.05))
+    world.begin(to_split(2, 2))
+    world.signals = chat(10.0, missed_ratio=0.40)
+    while world.transition is not None and world.transition.step is not Step.SOAK:
+        world.obey(world.ask())
+        world.serve()
+        world.now += 1
+    for _ in range(int(RULES_WINDOW_SECONDS) - 2):
+        world.obey(world.ask())
+        assert world.transition is not None, "a new topology is watched for one window at least"
+        assert world.transition.step is Step.SOAK
+        world.now += 1
+    world.signals = chat(10.0, missed_ratio=0.01)
+    assert world.run(60).outcome is Outcome.DONE
+
+
+def test_without_a_soak_the_misses_are_not_judged() -> None:
+    world = World.of("mmmm", spec(4, soakSeconds=0), signals=chat(10.0, missed_ratio=0.05))
+    world.begin(to_split(2, 2))
+    world.signals = chat(10.0, missed_ratio=0.90)
+    assert world.run(60).outcome is Outcome.DONE
 
 
 @pytest.mark.parametrize(

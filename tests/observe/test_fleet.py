@@ -6,9 +6,8 @@ import pytest
 
 from ridgeline.api.fleet import FleetSpec, Hardware, Peaks
 from ridgeline.decide.snapshot import Signals
-from ridgeline.observe import fetch
 from ridgeline.observe.engines import EngineProbe
-from ridgeline.observe.fleet import assemble, observe_fleet
+from ridgeline.observe.fleet import assemble
 from ridgeline.observe.links import link_bytes_per_second
 
 SPEC = FleetSpec.model_validate(
@@ -50,19 +49,11 @@ def test_equal_worlds_give_equal_snapshots() -> None:
 
     def of(names: str) -> object:
         engine_pods = [pod(name) for name in names]
-        return assemble(SPEC, engine_pods=engine_pods, probes=probes, routers=(), signals=signals)
+        return assemble(SPEC, engine_pods=engine_pods, probes=probes, routers=(), signals=signals, rules_window_seconds=30.0)
 
     assert of("ab") == of("ba")
-    snapshot = assemble(SPEC, engine_pods=[pod("b"), pod("a")], probes=probes, routers=(), signals=signals)
+    snapshot = assemble(SPEC, engine_pods=[pod("b"), pod("a")], probes=probes, routers=(), signals=signals, rules_window_seconds=30.0)
     assert [(e.pod, e.running_requests) for e in snapshot.engines] == [("a", None), ("b", 5)]
     assert snapshot.signals is signals
     assert snapshot.link_bytes_per_second == 200e9
-
-
-async def test_engines_that_are_not_ready_are_not_asked() -> None:
-    async with fetch.new_session() as session:
-        snapshot = await observe_fleet(
-            session, SPEC, engine_pods=[pod("a")], router_pods=[pod("r")], token=None, signals=Signals()
-        )
-    assert snapshot.engines[0].message is None
-    assert snapshot.routers[0].workers is None
+    assert snapshot.rules_window_seconds == 30.0

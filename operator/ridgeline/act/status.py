@@ -13,6 +13,7 @@ from ridgeline.api.fleet import (
     FleetStatus,
     InferenceFleet,
     LastDecision,
+    Mode,
     Recommendation,
     TopologyStatus,
     TransitionStatus,
@@ -95,6 +96,19 @@ def recommendation(before: Recommendation | None, plan: Plan | None, engines: in
         message=shortened(plan.message),
         time=before.time if before is not None and same else to_rfc3339(now),
     )
+
+
+def arrival_burst_percent(before: FleetStatus, after: FleetStatus, burst: float) -> int | None:
+    """What mixed engines showed of bursts, kept from the moment they are split until they are mixed again.
+
+    Args:
+        before: the status of the pass before.
+        after: with the topology seen and the transition under way in this pass.
+        burst: what is known of it now, 1 for independent arrivals.
+    """
+    if after.transition is None and (after.topology is None or after.topology.mode is Mode.MIXED):
+        return None
+    return before.arrivalBurstPercent or round(100 * max(1.0, burst))
 
 
 def recommended(recommendation: Recommendation) -> tuple[object, ...]:

@@ -257,7 +257,8 @@ class Transition(Model):
     strategy: Strategy = Strategy.IN_PLACE
     """InPlace gives live engines another role; no model is loaded again."""
     soakSeconds: Annotated[int, Field(ge=0, le=3600)] = 60
-    """How long a new topology is watched before it is trusted."""
+    """How long a new topology is watched before it is trusted: at least one window of the recording rules, or 0 to
+    trust it at once."""
     maxConcurrentEngines: Annotated[int, Field(ge=1, le=64)] = 2
     """Engines that may change their role at once."""
 
@@ -421,6 +422,9 @@ class FleetStatus(Model):
     """Roll-backs in a row: each doubles the cooldown; a transition that holds resets it."""
     cooldownUntilTime: Time | None = None
     """No transition before this time."""
+    arrivalBurstPercent: Annotated[int, Field(ge=100, le=10_000)] | None = None
+    """How bursty arrivals were when the fleet was last mixed, in percent of independent ones; only while it is split,
+    which cannot show it."""
     conditions: Annotated[list[Condition], Field(max_length=16)] = []
     """Ready, Available, MetricsAvailable, RouterSynchronized, Transitioning and Degraded."""
 

@@ -26,7 +26,7 @@ ROUNDS = 8
 def calibrated(question: Question, load: Load) -> Load:
     """The load with arrivals as bursty as today's misses say."""
     signals = question.signals
-    load = replace(load, burst=max(1.0, question.history.burst))
+    load = replace(load, burst=max(1.0, question.history.burst, (question.status.arrivalBurstPercent or 0) / 100.0))
     if question.today.mode is not Mode.MIXED or signals is None or load.requests_per_second <= 0.0:
         return load
     load = replace(load, burst=1.0)

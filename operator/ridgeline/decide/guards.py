@@ -10,6 +10,8 @@ from collections.abc import Callable
 from math import isnan
 
 from ridgeline.api.conditions import Verdict
+from ridgeline.api.fleet import Action
+from ridgeline.api.times import from_rfc3339
 from ridgeline.decide import reasons
 from ridgeline.decide.question import Question
 from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot
@@ -95,7 +97,18 @@ def cooling_down(question: Question) -> Verdict | None:
     return _hold(reasons.COOLING_DOWN, f"resting for another {until - question.now:.0f} s after the last transition")
 
 
-RESTS: tuple[Guard, ...] = (engines_not_ready, cooling_down)
+def tuned_lately(question: Question) -> Verdict | None:
+    """For a window of the rules after a Tune the misses are those of the budget before: first see what it did."""
+    last = question.status.lastDecision
+    if last is None or last.action is not Action.TUNE:
+        return None
+    left = from_rfc3339(last.time) + question.snapshot.rules_window_seconds - question.now
+    if left <= 0.0:
+        return None
+    return _hold(reasons.TUNED_LATELY, f"the signals show the new token budget alone in {left:.0f} s")
+
+
+RESTS: tuple[Guard, ...] = (engines_not_ready, cooling_down, tuned_lately)
 
 
 def first(guards: tuple[Guard, ...], question: Question) -> Verdict | None:

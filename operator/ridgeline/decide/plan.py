@@ -35,7 +35,8 @@ class History:
     split: tuple[int, int] | None = None
     """Prefill and decode engines of the last complete split: where a replaced engine belongs."""
     burst: float = 1.0
-    """How bursty arrivals were when the fleet was last mixed (`calibration.py`): a split cannot show it."""
+    """How bursty arrivals were when the fleet was last mixed (`calibration.py`): a split cannot show it, so that the
+    status keeps it meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,8 @@ class Snapshot:
     )
     link_bytes_per_second: float | None = None
     """One-way speed between engines, from the accelerator or `spec.hardware.peaks`."""
+    rules_window_seconds: float = 45.0
+    """Window of the recording rules: for so long after a change the signals still show what was before it."""
 
     @property
     def live(self) -> tuple[EngineState, ...]:

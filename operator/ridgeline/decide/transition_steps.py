@@ -32,8 +32,6 @@ CLOCK_SECONDS = 5
 """How exactly the first request is timed: not each pass writes the status."""
 IDLE_SECONDS = 60
 """Without any request for so long, a split is accepted unverified."""
-RULES_WINDOW_SECONDS = 45
-"""Misses from before the switch leave the recording rules after so long."""
 ROLL_BACK_SECONDS = 60
 
 REPAIRS = frozenset({reasons.PAIR_INCOMPLETE, reasons.ENGINE_REPLACED, reasons.POOL_BELOW_MINIMUM})
@@ -147,12 +145,14 @@ def _soak(case: Case, transition: TransitionStatus) -> Answer:
         return done(case, reasons.TRANSITION_DONE, f"{change(transition)} is done")
     if transition.to.mode is Mode.SPLIT and (failed := _kv_failed(case, transition)):
         return failed
-    elapsed, soak = case.since(transition.stepTime), case.spec.transition.soakSeconds
-    if elapsed >= min(soak, RULES_WINDOW_SECONDS) and (worse := _worse(case, transition)):
+    # Until one window of the rules has passed, the signals still tell of the topology before.
+    window, asked = case.snapshot.rules_window_seconds, case.spec.transition.soakSeconds
+    elapsed, soak = case.since(transition.stepTime), max(asked, window) if asked else 0.0
+    if soak and elapsed >= window and (worse := _worse(case, transition)):
         return case.roll_back(transition, reasons.MISSES_ROSE, worse)
     if elapsed >= soak:
-        return done(case, reasons.TRANSITION_DONE, f"{change(transition)} held for {soak} s")
-    return under_way(transition, reasons.SOAKING, f"watched for {soak} s")
+        return done(case, reasons.TRANSITION_DONE, f"{change(transition)} held for {soak:.0f} s")
+    return under_way(transition, reasons.SOAKING, f"watched for {soak:.0f} s")
 
 
 def _roll_back(case: Case, transition: TransitionStatus) -> Answer:

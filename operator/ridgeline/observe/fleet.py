@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-
-import aiohttp
 
 from ridgeline.api.fleet import FleetSpec
 from ridgeline.decide.snapshot import MetricsProblem, RouterState, Signals, Snapshot
 from ridgeline.observe import pods
-from ridgeline.observe.engines import EngineProbe, engine_state, probe_engines
+from ridgeline.observe.engines import EngineProbe, engine_state
 from ridgeline.observe.links import link_bytes_per_second
 from ridgeline.observe.pods import Pod
-from ridgeline.observe.routers import read_routers
-
-
-async def observe_fleet(
-    session: aiohttp.ClientSession,
-    spec: FleetSpec,
-    *,
-    engine_pods: Sequence[Pod],
-    router_pods: Sequence[Pod],
-    token: str | None,
-    signals: Signals | MetricsProblem,
-) -> Snapshot:
-    """Ask every ready engine and every router of a fleet, and put all that is known into one Snapshot.
-
-    Takes a few seconds at most, however many pods do not answer.
-
-    Args:
-        session: from `fetch.new_session`.
-        spec: what the user wants.
-        engine_pods: pods of the engine Deployment, as the API server has them.
-        router_pods: pods of the router Deployment; none for an external router.
-        token: control token of the fleet.
-        signals: this fleet's entry of `MetricsReader.read`.
-    """
-    probes, routers = await asyncio.gather(
-        probe_engines(session, engine_pods, token), read_routers(session, router_pods)
-    )
-    return assemble(spec, engine_pods=engine_pods, probes=probes, routers=routers, signals=signals)
 
 
 def assemble(
@@ -50,11 +19,22 @@ def assemble(
     probes: Mapping[str, EngineProbe],
     routers: Sequence[RouterState],
     signals: Signals | MetricsProblem,
+    rules_window_seconds: float,
 ) -> Snapshot:
-    """The Snapshot of what was read; engines in the order of their names, so that equal worlds give equal snapshots."""
+    """The Snapshot of what was read; engines in the order of their names, so that equal worlds give equal snapshots.
+
+    Args:
+        spec: what the user wants.
+        engine_pods: pods of the engine Deployment, as the API server has them.
+        probes: what the engines answered, by pod.
+        routers: what the routers show.
+        signals: this fleet's entry of `MetricsReader.read`.
+        rules_window_seconds: window of the recording rules behind them.
+    """
     return Snapshot(
         engines=tuple(engine_state(pod, probes.get(pods.name(pod))) for pod in sorted(engine_pods, key=pods.name)),
         routers=tuple(routers),
         signals=signals,
         link_bytes_per_second=link_bytes_per_second(spec.hardware),
+        rules_window_seconds=rules_window_seconds,
     )
