@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -21,8 +20,8 @@ import yaml
 from ridgeline.api.fleet import InferenceFleet
 from ridgeline.render.manifests import render_fleet
 from tests.cluster import kube
-from tests.tools.api_server import free_ports
 from tests.tools.chart import Object, one, settings, template
+from tests.tools.processes import free_ports, program
 
 if TYPE_CHECKING:
     from tests.tools.api_server import ApiServer
@@ -52,19 +51,14 @@ def run_pod(server: ApiServer, namespace: str, name: str, deployment: Object, ad
 
 
 @contextmanager
-def prometheus(program: Path, folder: Path, config: Any) -> Iterator[str]:
+def prometheus(path: Path, folder: Path, config: Any) -> Iterator[str]:
     """Run Prometheus with a configuration; yields its base URL."""
     [port] = free_ports(1)
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    arguments = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
-    arguments.append(f"--web.listen-address=127.0.0.1:{port}")
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", "--", program, *arguments], stderr=log)
-    try:
+    command: list[str | Path] = [path, f"--config.file={folder}/prometheus.yml"]
+    command += [f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"]
+    with program(command, folder / "log"):
         yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
 
 
 def ask(url: str, path: str) -> Any:

@@ -15,10 +15,12 @@ import time
 from tests.e2e.calibration import calibrate
 from tests.e2e.cluster import RELEASE, SYSTEM_NAMESPACE, Cluster, make_model
 from tests.e2e.fleets import LiveFleet
-from tests.e2e.load import Load, Shape, plan, trace_rows
+from tests.e2e.load import Load
+from tests.e2e.scenario import bursts, calm, narrate
 
 NAMESPACE = "demo"
 RECOMMEND_SECONDS, BURST_SECONDS, CALM_SECONDS = 30, 150, 90
+ROW_SECONDS = 5.0
 HEAD = "  time  topology      budget  missed   stall  prefill F/B  decode F/B  gap p95  gap p99  requests/s"
 
 
@@ -60,40 +62,41 @@ def row(fleet: LiveFleet, started: float) -> str:
     )
 
 
-async def narrate(fleet: LiveFleet) -> None:
-    """Print the table and each decision until cancelled."""
-    started, told, lines = time.time(), 0.0, 0
-    decisions = fleet.watch()
-    while True:
-        line = await asyncio.to_thread(next, decisions)
-        if line:
-            print(f"        {line}", flush=True)
-        if time.time() - told >= 5:
-            if lines % 20 == 0:
-                print(HEAD, flush=True)
-            print(await asyncio.to_thread(row, fleet, started), flush=True)
-            told, lines = time.time(), lines + 1
-        await asyncio.sleep(1)
+class Table:
+    """Prints a row every few seconds, and the head above every twentieth."""
+
+    def __init__(self, fleet: LiveFleet) -> None:
+        self._fleet = fleet
+        self._started = time.time()
+        self._told = 0.0
+        self._rows = 0
+
+    def go_on(self) -> None:
+        """Print the next row if it is time."""
+        if time.time() - self._told < ROW_SECONDS:
+            return
+        if self._rows % 20 == 0:
+            print(HEAD, flush=True)
+        print(row(self._fleet, self._started), flush=True)
+        self._told, self._rows = time.time(), self._rows + 1
 
 
 async def hand_over(fleet: LiveFleet, objectives: dict[str, int]) -> None:
     """Let the fleet recommend for a while, then act."""
     await asyncio.sleep(RECOMMEND_SECONDS)
-    print("        From here on the policy is Auto: what was recommended is done.", flush=True)
+    print("From here on the policy is Auto: what was recommended is done.", flush=True)
     await asyncio.to_thread(fleet.policy, "Auto", objectives)
 
 
 async def play(fleet: LiveFleet, load: Load, objectives: dict[str, int]) -> None:
     """Bursts, then calm."""
-    narration = asyncio.create_task(narrate(fleet))
+    narration = asyncio.create_task(narrate(fleet, Table(fleet).go_on))
     handing_over = asyncio.create_task(hand_over(fleet, objectives))
-    rows, source = trace_rows(300)
-    print(f"Load: {source}. Steady decodes with bursts of long prompts for {BURST_SECONDS} s, then calm.", flush=True)
     with contextlib.suppress(asyncio.CancelledError):
-        await load.run(plan(rows, Shape(BURST_SECONDS, 1.0, burst_every_seconds=3.0, burst_prompts=2)))
+        await load.run(bursts(BURST_SECONDS))
         await handing_over
-        print("        The bursts are over: a few short requests from here on.", flush=True)
-        await load.run(plan(rows, Shape(CALM_SECONDS, 0.3)))
+        print("The bursts are over: a few short requests from here on.", flush=True)
+        await load.run(calm(CALM_SECONDS))
     narration.cancel()
 
 

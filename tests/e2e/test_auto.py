@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 
 import pytest
 
 from tests.e2e.calibration import Calibration, calibrate
 from tests.e2e.cluster import wait_for_async
 from tests.e2e.fleets import MAXIMUM_BUDGET, LiveFleet, operator_metric
-from tests.e2e.load import Load, Planned, Shape, plan, trace_rows
+from tests.e2e.scenario import bursts, calm, narrate, no_request_failed
 
 pytestmark = pytest.mark.cluster
 
@@ -21,27 +20,6 @@ def calibration(live_fleet: LiveFleet) -> Calibration:
     """How fast this machine's engines decode and prefill now: the objectives are made from it."""
     live_fleet.reset()
     return calibrate(live_fleet)
-
-
-def bursts(seconds: float) -> Sequence[Planned]:
-    """Steady decodes, and every few seconds two long prompts at once."""
-    rows, source = trace_rows(300)
-    print(f"\nload: {source}")
-    return plan(rows, Shape(seconds, chats_per_second=1.0, burst_every_seconds=3.0, burst_prompts=2))
-
-
-def calm(seconds: float) -> Sequence[Planned]:
-    """A few short requests."""
-    return plan(trace_rows(300)[0], Shape(seconds, chats_per_second=0.3))
-
-
-async def narrate(fleet: LiveFleet) -> None:
-    """Print what changes, with the reasons, until cancelled."""
-    lines = fleet.watch()
-    while True:
-        if line := await asyncio.to_thread(next, lines):
-            print(line, flush=True)
-        await asyncio.sleep(1)
 
 
 def stall(fleet: LiveFleet) -> float:
@@ -55,13 +33,6 @@ def gap_p95(fleet: LiveFleet) -> str:
     """95th percentile of the gaps between tokens, by the exporter."""
     seconds = fleet.rule("fleet:ridgeline_decode_gap_seconds:p95")
     return "-" if seconds is None else f"{seconds * 1000:.0f} ms"
-
-
-def no_request_failed(load: Load) -> None:
-    failed = load.failed
-    assert not failed, (
-        f"{len(failed)} of {len(load.sent)} requests failed, the first: {failed[0].error or 'cut'} {failed[0]}"
-    )
 
 
 async def test_it_only_tunes_the_budget_when_a_smaller_one_meets_the_objectives(

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.cluster import SYSTEM_NAMESPACE, Cluster, wait_for, wait_for_async
 from tests.e2e.fleets import RELAXED, LiveFleet, operator_pod
 from tests.e2e.load import Shape, plan, trace_rows
-from tests.e2e.test_auto import no_request_failed
+from tests.e2e.scenario import no_request_failed
 
 pytestmark = pytest.mark.cluster
 

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.calibration import calibrate
 from tests.e2e.cluster import wait_for, wait_for_async
 from tests.e2e.fleets import LiveFleet, operator_metric
-from tests.e2e.test_auto import bursts, narrate, no_request_failed
+from tests.e2e.scenario import bursts, narrate, no_request_failed
 
 pytestmark = pytest.mark.cluster
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.cluster import SYSTEM_NAMESPACE, wait_for_async
 from tests.e2e.fleets import LiveFleet
-from tests.e2e.test_auto import bursts, no_request_failed
+from tests.e2e.scenario import bursts, no_request_failed
 
 pytestmark = pytest.mark.cluster
 TIGHT = {"timeToFirstTokenMilliseconds": 20_000, "interTokenLatencyMilliseconds": 20}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 import urllib.error
@@ -14,16 +13,18 @@ from typing import Any
 
 import yaml
 
+from tests.tools.processes import free_ports, program
+
 RULES = Path(__file__).resolve().parents[2] / "helm" / "ridgeline" / "rules"
 START_SECONDS = 30.0
 
 
 @contextmanager
-def running_prometheus(program: Path, folder: Path, scrapes: Sequence[dict[str, Any]], *, window: str) -> Iterator[str]:
+def running_prometheus(path: Path, folder: Path, scrapes: Sequence[dict[str, Any]], *, window: str) -> Iterator[str]:
     """Start Prometheus with one-second scrapes and rules, and end it; yields its address.
 
     Args:
-        program: Prometheus, of whatever version.
+        path: Prometheus, of whatever version.
         folder: for its configuration, data and log.
         scrapes: scrape configurations.
         window: window of the rules' rates.
@@ -37,26 +38,14 @@ def running_prometheus(program: Path, folder: Path, scrapes: Sequence[dict[str, 
         "scrape_configs": list(scrapes),
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    command: list[str | Path] = ["setpriv", "--pdeathsig", "KILL", "--", program]
-    command += [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
+    [port] = free_ports(1)
+    command: list[str | Path] = [path, f"--config.file={folder / 'prometheus.yml'}"]
+    command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
     log = folder / "prometheus.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
+    with program(command, log) as process:
         url = f"http://127.0.0.1:{port}"
         _wait_ready(url, process, log)
         yield url
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -5,28 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.tools.api_server import ApiServer, KubectlError
+from tests.tools.processes import free_ports, program
 
 NO_PROMETHEUS = "http://127.0.0.1:9"
 """The discard port: nobody listens."""
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @dataclass(slots=True)
@@ -75,11 +68,11 @@ class Operator:
 @contextmanager
 def operator(server: ApiServer, namespace: str, folder: Path, *flags: str) -> Iterator[Operator]:
     """Run an operator for one namespace, with its Lease there too."""
-    metrics_port, health_port = free_port(), free_port()
+    metrics_port, health_port = free_ports(2)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "operator.log"
     command = [
-        *("setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-P", "-m", "ridgeline", "operator"),
+        *(sys.executable, "-P", "-m", "ridgeline", "operator"),
         f"--prometheus-url={NO_PROMETHEUS}",
         "--operator-image=registry.example/ridgeline:test",
         f"--namespace={namespace}",
@@ -89,23 +82,12 @@ def operator(server: ApiServer, namespace: str, folder: Path, *flags: str) -> It
         "--interval-seconds=1",
         *flags,
     ]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, env={**os.environ, "KUBECONFIG": str(server.kubeconfig)}
-        )
-    try:
-        yield Operator(process, log, metrics_port, health_port)
-    except BaseException:
-        print(log.read_text(errors="replace"))
-        raise
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    with program(command, log, environment={**os.environ, "KUBECONFIG": str(server.kubeconfig)}) as process:
+        try:
+            yield Operator(process, log, metrics_port, health_port)
+        except BaseException:
+            print(log.read_text(errors="replace"))
+            raise
 
 
 def eventually(check: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:

@@ -11,18 +11,19 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.tools.processes import free_ports, program
 
 CLUSTER = Path(os.environ.get("RIDGELINE_CLUSTER", "/var/tmp/ridgeline-cluster"))
 START_SECONDS = 60.0
@@ -148,18 +149,18 @@ def running() -> Iterator[ApiServer]:
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)
         etcd, peer, port = free_ports(3)
-        stack.enter_context(_process(home / "etcd.log", _etcd_command(programs["server"], home, etcd, peer)))
+        stack.enter_context(program(_etcd_command(programs["server"], home, etcd, peer), home / "etcd.log"))
         server = _files(home, port, programs["kubectl"])
         command = _api_server_command(programs["kube-apiserver"], home, etcd, port)
-        process = stack.enter_context(_process(home / "apiserver.log", command))
+        process = stack.enter_context(program(command, home / "apiserver.log"))
         _wait_ready(server, process, home / "apiserver.log")
         yield server
 
 
-def _etcd_command(program: Path, home: Path, client: int, peer: int) -> list[str | Path]:
+def _etcd_command(path: Path, home: Path, client: int, peer: int) -> list[str | Path]:
     client_url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
     return [
-        program,
+        path,
         f"--data-dir={home / 'etcd'}",
         "--unsafe-no-fsync",
         f"--listen-client-urls={client_url}",
@@ -170,9 +171,9 @@ def _etcd_command(program: Path, home: Path, client: int, peer: int) -> list[str
     ]
 
 
-def _api_server_command(program: Path, home: Path, etcd: int, port: int) -> list[str | Path]:
+def _api_server_command(path: Path, home: Path, etcd: int, port: int) -> list[str | Path]:
     return [
-        program,
+        path,
         f"--etcd-servers=http://127.0.0.1:{etcd}",
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
@@ -215,31 +216,6 @@ def _files(home: Path, port: int, kubectl: Path) -> ApiServer:
     }
     server.kubeconfig.write_text(json.dumps(config))
     return server
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
-
-
-@contextmanager
-def _process(log: Path, command: Sequence[str | Path]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program for the length of the block; it also ends if this process is killed."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", "--", *command], stdout=output, stderr=output)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _wait_ready(server: ApiServer, process: subprocess.Popen[bytes], log: Path) -> None:
