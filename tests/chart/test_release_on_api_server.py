@@ -158,7 +158,9 @@ def test_the_operator_keeps_a_fleet_with_the_charts_rights_and_asks_for_no_other
         server.kubectl("patch", *fleet, "--type=merge", "-p", '{"spec":{"router":{"type":"External"}}}')
 
         def gone() -> bool:
-            found = server.get("deployments,services,serviceaccounts,roles,rolebindings", "-n", namespace)["items"]
+            found = server.get(
+                "deployments,poddisruptionbudgets,services,serviceaccounts,roles,rolebindings", "-n", namespace
+            )["items"]
             return not [o for o in found if o["metadata"]["name"] == "chat-router"]
 
         eventually(gone, "the router is deleted")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.fleets import LiveFleet
 from tests.e2e.load import Planned
 
@@ -35,3 +35,14 @@ def test_engine_series_carry_fleet_and_pod_but_never_the_role(live_fleet: LiveFl
     series = [labels for labels, _ in live_fleet.query(f'ridgeline_engine_exporter_up{{fleet="{live_fleet.name}"}}')]
     assert {s["pod"] for s in series} == set(live_fleet.roles)
     assert all(s["namespace"] == live_fleet.namespace and "role" not in s for s in series)
+
+
+def test_a_drained_node_may_take_one_engine_at_a_time(live_fleet: LiveFleet, release: Cluster) -> None:
+    def allowed() -> bool:
+        budgets = release.get("poddisruptionbudgets", namespace=live_fleet.namespace)
+        return {b["metadata"]["name"]: b["status"].get("disruptionsAllowed") for b in budgets} == {
+            "chat-engines": 1,
+            "chat-router": 1,
+        }
+
+    wait_for("the budgets count the pods", allowed, seconds=60)

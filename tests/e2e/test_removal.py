@@ -9,7 +9,7 @@ from tests.e2e.fleets import LiveFleet
 
 pytestmark = pytest.mark.cluster
 
-KINDS = "deployments,replicasets,pods,services,secrets,serviceaccounts,roles,rolebindings,configmaps,leases.coordination.k8s.io"
+KINDS = "deployments,replicasets,pods,services,secrets,serviceaccounts,poddisruptionbudgets,roles,rolebindings,configmaps,leases.coordination.k8s.io"
 OF_KUBERNETES = {"serviceaccount/default", "configmap/kube-root-ca.crt"}
 
 

@@ -15,7 +15,7 @@ from tests.tools.api_server import ApiServer
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
-KINDS = "deployments,services,serviceaccounts,roles,rolebindings,secrets"
+KINDS = "deployments,services,serviceaccounts,poddisruptionbudgets,roles,rolebindings,secrets"
 
 
 def stored(server: ApiServer, namespace: str, name: str = "chat") -> dict[str, Any]:
@@ -66,6 +66,7 @@ def test_a_fleet_is_applied_and_has_all_conditions_from_its_first_status(
             ("Deployment", "chat-router"),
             ("Service", "chat"),
             ("Secret", "chat-control"),
+            ("PodDisruptionBudget", "chat-engines"),
         }
         assert wanted <= owned(api_server, api_namespace)
         assert "finalizers" not in found["metadata"]

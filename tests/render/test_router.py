@@ -25,7 +25,7 @@ def container(of: InferenceFleet, name: str) -> Any:
             {
                 "ServiceAccount/chat-engines", "Service/chat-engines", "Deployment/chat-engines",
                 "ServiceAccount/chat-router", "Role/chat-router", "RoleBinding/chat-router", "Service/chat",
-                "Deployment/chat-router",
+                "Deployment/chat-router", "PodDisruptionBudget/chat-engines", "PodDisruptionBudget/chat-router",
             },
             id="SMG",
         ),
@@ -34,7 +34,7 @@ def container(of: InferenceFleet, name: str) -> Any:
             True,
             {
                 "ServiceAccount/chat-engines", "Service/chat-engines", "Deployment/chat-engines",
-                "PodMonitor/chat-engines",
+                "PodDisruptionBudget/chat-engines", "PodMonitor/chat-engines",
             },
             id="External has no router objects",
         ),

@@ -70,11 +70,12 @@ SERVICE_ACCOUNTS = Kind("v1", "ServiceAccount", "serviceaccounts")
 DEPLOYMENTS = Kind("apps/v1", "Deployment", "deployments")
 ROLES = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDINGS = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+DISRUPTION_BUDGETS = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 POD_MONITORS = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 EVENTS = Kind("events.k8s.io/v1", "Event", "events")
 LEASES = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
-RENDERED_KINDS = (DEPLOYMENTS, SERVICES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, POD_MONITORS)
+RENDERED_KINDS = (DEPLOYMENTS, DISRUPTION_BUDGETS, SERVICES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, POD_MONITORS)
 """Every kind that a fleet may consist of, the Secret aside."""
 
 _BY_KIND = {(kind.api_version, kind.kind): kind for kind in (*RENDERED_KINDS, SECRETS)}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ridgeline.act.api import RENDERED_KINDS, Kind, KubernetesApi, Object, kind_of
+from ridgeline.act.api import POD_MONITORS, RENDERED_KINDS, Kind, KubernetesApi, Object, kind_of
 from ridgeline.api.names import LABEL_FLEET
 
 REAPPLY_SECONDS = 60.0
@@ -116,4 +116,4 @@ async def _prune(api: KubernetesApi, namespace: str, fleet: str, uid: str, names
 
 async def _listable(api: KubernetesApi, kind: Kind) -> bool:
     """Kinds of the Prometheus Operator exist on some clusters only."""
-    return kind.api_version.endswith((".k8s.io/v1", "apps/v1")) or "/" not in kind.api_version or await api.serves(kind)
+    return kind is not POD_MONITORS or await api.serves(kind)

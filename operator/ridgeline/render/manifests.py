@@ -6,6 +6,7 @@ import json
 
 from ridgeline.api import names
 from ridgeline.api.fleet import InferenceFleet, RouterType
+from ridgeline.render.disruption import disruption_budget
 from ridgeline.render.engine import engine_deployment, engine_service
 from ridgeline.render.metadata import Manifest
 from ridgeline.render.monitors import engine_monitor, router_monitor
@@ -45,16 +46,19 @@ def render_fleet(
         service_account(fleet, engines, names.COMPONENT_ENGINE),
         engine_service(fleet),
         engine_deployment(fleet, operator_image, operator_image_pull_policy),
+        disruption_budget(fleet, engines, names.COMPONENT_ENGINE),
     ]
     if monitors:
         manifests.append(engine_monitor(fleet, scrape_interval_seconds))
     if fleet.spec.router.type is RouterType.SMG:
+        router = names.router_name(fleet.name)
         manifests += [
-            service_account(fleet, names.router_name(fleet.name), names.COMPONENT_ROUTER),
+            service_account(fleet, router, names.COMPONENT_ROUTER),
             registrar_role(fleet),
             registrar_role_binding(fleet),
             router_service(fleet),
             router_deployment(fleet, operator_image, operator_image_pull_policy),
+            disruption_budget(fleet, router, names.COMPONENT_ROUTER),
         ]
         if monitors:
             manifests.append(router_monitor(fleet, scrape_interval_seconds))
