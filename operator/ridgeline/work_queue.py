@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 FIRST_BACKOFF_SECONDS = 1.0
-LAST_BACKOFF_SECONDS = 60.0
+LAST_BACKOFF_SECONDS = 15.0
+"""Short enough that a pair of engines that broke meanwhile is not left without repair for long."""
 SPACING_SECONDS = 0.05
 """Pause between two passes of a key that is woken all the time: a burst of pod events is one pass."""
 

@@ -87,6 +87,19 @@ async def test_an_api_server_that_is_away_is_named_and_does_not_make_the_table_w
     assert body["message"] == "the API server cannot be read (connection refused); the last known pods stand"
 
 
+async def test_a_router_is_held_back_until_its_table_serves_once(parts: Parts) -> None:
+    """Half of a pair answers 503; once the router has served, no engine closes it to the others."""
+    parts.watch.known = True
+    await parts.synchronizer.run_pass(ONE)
+    status, text = await parts.get("/servedz")
+    assert (status, text) == (503, "no engine can answer requests yet\n")
+    decode = Engine("chat-2", "http://10.0.0.2:8000", Role.DECODE)
+    await parts.synchronizer.run_pass({**ONE, decode.url: decode})
+    assert (await parts.get("/servedz"))[0] == 200
+    await parts.synchronizer.run_pass(ONE)
+    assert (await parts.get("/servedz"))[0] == 200
+
+
 async def test_a_registrar_whose_passes_never_end_is_not_alive(parts: Parts) -> None:
     parts.synchronizer.last_pass -= STUCK_SECONDS + 1
     assert (await parts.get("/healthz"))[0] == 503

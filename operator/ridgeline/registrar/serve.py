@@ -91,6 +91,10 @@ def application(synchronizer: Synchronizer, watch: PodWatch, metrics: RegistrarM
         status = 200 if synchronizer.view.synchronized else 503
         return web.Response(status=status, text=(message(synchronizer, watch) or "ok") + "\n")
 
+    async def servedz(_: web.Request) -> web.Response:
+        text = "ok" if synchronizer.has_served else message(synchronizer, watch) or "no engine can answer requests yet"
+        return web.Response(status=200 if synchronizer.has_served else 503, text=text + "\n")
+
     async def healthz(_: web.Request) -> web.Response:
         age = time.monotonic() - synchronizer.last_pass
         return web.Response(status=200 if age < STUCK_SECONDS else 503, text=f"last pass {age:.1f} s ago\n")
@@ -101,6 +105,7 @@ def application(synchronizer: Synchronizer, watch: PodWatch, metrics: RegistrarM
     app = web.Application()
     app.router.add_get("/v1/workers", workers)
     app.router.add_get("/readyz", readyz)
+    app.router.add_get("/servedz", servedz)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/metrics", exposition)
     return app

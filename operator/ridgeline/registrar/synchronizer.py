@@ -12,7 +12,18 @@ from ridgeline.api.fleet import Role
 from ridgeline.registrar.backend import RouterBackend, RouterError
 from ridgeline.registrar.metrics import Outcome, RegistrarMetrics
 from ridgeline.registrar.pods import PodWatch
-from ridgeline.registrar.table import Add, Desired, Operation, Remove, State, Update, Worker, differences, operations
+from ridgeline.registrar.table import (
+    Add,
+    Desired,
+    Operation,
+    Remove,
+    State,
+    Update,
+    Worker,
+    differences,
+    operations,
+    serves,
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +62,8 @@ class Synchronizer:
         self._changed_at: float | None = None
         self._logged: str | None = None
         self.view = NOT_LOOKED_YET
+        self.has_served = False
+        """Whether the router has had a table with which it could answer requests, once since this process began."""
         self.last_pass: float = time.monotonic()
         """Monotonic seconds when the last pass ended, well or not."""
 
@@ -158,6 +171,7 @@ class Synchronizer:
         message = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
         self._log_once(message)
         self.view = TableView(not found, message, healthy)
+        self.has_served = self.has_served or serves(healthy.values())
 
     def _log_once(self, message: str) -> None:
         if message == self._logged:

@@ -144,8 +144,10 @@ def router_container(fleet: InferenceFleet) -> Manifest:
 def registrar_container(fleet: InferenceFleet, operator_image: str, pull_policy: str) -> Manifest:
     """The registrar container.
 
-    It has no readiness probe: an engine that its router refuses must not take the router, which serves
-    with all the others, out of the Service. `/readyz` and the metrics tell the operator instead.
+    Its readiness asks only whether the router has had a table that serves since the registrar began: SMG calls
+    itself ready with the first engine, and half of a pair answers 503. Afterwards nothing takes the pod out of the
+    Service here: one engine that its router refuses must not close the router to all the others. `/readyz` and the
+    metrics tell the operator about that.
     """
     return {
         "name": names.CONTAINER_REGISTRAR,
@@ -165,6 +167,7 @@ def registrar_container(fleet: InferenceFleet, operator_image: str, pull_policy:
         "env": [_router_key(fleet)],
         "ports": [{"name": "registrar", "containerPort": names.REGISTRAR_PORT, "protocol": "TCP"}],
         "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "384Mi"}},
+        "readinessProbe": _probe("/servedz", "registrar", period=1, failures=3),
         "livenessProbe": _probe("/healthz", "registrar", period=10, failures=6),
         "lifecycle": {"preStop": {"sleep": {"seconds": REGISTRAR_PRE_STOP_SECONDS}}},
         "securityContext": RESTRICTED,
