@@ -112,7 +112,8 @@ def _nothing_better(scores: Assessment, trigger: Trigger) -> str:
     mixed = f"mixed engines with budget {budget} would miss {percent(scores.best_mixed.missed)}"
     split = scores.best_split
     other = f", {topology_text(split.topology)} {percent(split.missed)}" if split else ""
-    return f"{trigger.evidence}; nothing is clearly better than today ({percent(scores.today.missed)}): {mixed}{other}"
+    today = f"today's topology should miss {percent(scores.today.missed)}"
+    return f"{trigger.evidence}; nothing is clearly better: {today}, {mixed}{other}"
 
 
 # ---------------------------------------------------------------- policies
