@@ -166,8 +166,10 @@ def build(tag: str, context: Path, dockerfile: Path, identity: str, *, keep: boo
     archive.unlink(missing_ok=True)
     # A docker archive is not compressed: for gigabytes that are read once on the same disk, minutes less.
     kube.sh("buildah", "push", "-q", tag, f"docker-archive:{archive}:{tag}")
-    kube.sh(kube.BIN / "ctr", "-a", kube.SOCKET, "-n", "k8s.io", "images", "import", archive)
+    # Layers that are unpacked are not needed a second time as blobs: half of the disk for the same image.
+    ctr("images", "import", "--discard-unpacked-layers", archive)
     archive.unlink()
+    remove_superseded()
     if not keep:
         subprocess.run(["buildah", "rmi", "--force", tag], capture_output=True, check=False)  # it is in the cluster now
     stamp.write_text(identity)
@@ -175,7 +177,21 @@ def build(tag: str, context: Path, dockerfile: Path, identity: str, *, keep: boo
 
 def imported() -> list[str]:
     """Names of the images in the cluster's containerd."""
-    return kube.sh(kube.BIN / "ctr", "-a", kube.SOCKET, "-n", "k8s.io", "images", "ls", "-q").split()
+    return ctr("images", "ls", "-q").split()
+
+
+def remove_superseded() -> None:
+    """Let go of images that have lost their name to a newer one: the kubelet knows them by digest and keeps them."""
+    rows = [line.split() for line in ctr("images", "ls").splitlines()[1:]]
+    named = {row[2] for row in rows if not row[0].startswith("sha256:")}
+    for reference, _, digest, *_ in rows:
+        if reference.startswith("sha256:") and digest not in named:
+            ctr("images", "rm", reference)
+
+
+def ctr(*arguments: str | Path) -> str:
+    """What containerd's own client prints, about the images that the kubelet sees."""
+    return kube.sh(kube.BIN / "ctr", "-a", kube.SOCKET, "-n", "k8s.io", *arguments)
 
 
 # ---------------------------------------------------------------- the four images
