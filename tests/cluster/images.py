@@ -169,7 +169,6 @@ def build(tag: str, context: Path, dockerfile: Path, identity: str, *, keep: boo
     # Layers that are unpacked are not needed a second time as blobs: half of the disk for the same image.
     ctr("images", "import", "--discard-unpacked-layers", archive)
     archive.unlink()
-    remove_superseded()
     if not keep:
         subprocess.run(["buildah", "rmi", "--force", tag], capture_output=True, check=False)  # it is in the cluster now
     stamp.write_text(identity)
@@ -252,6 +251,7 @@ def main() -> None:
     for name, make in makers.items():
         if args.image in (name, "all"):
             print(make())
+    remove_superseded()
 
 
 if __name__ == "__main__":
