@@ -55,8 +55,8 @@ generate: setup  ## write the CRD and the dashboards anew
 
 .PHONY: lock
 lock:  ## resolve the lock files anew (needs uv)
-	uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --extra operator pyproject.toml -o requirements.lock
-	uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --extra operator --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --extra operator --extra gpu pyproject.toml -o requirements.lock
+	uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --extra operator --extra gpu --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
 # ---------------------------------------------------------------- the real tiers
 
