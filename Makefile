@@ -51,7 +51,7 @@ test: setup  ## the fast tier: no cluster, no engine
 .PHONY: generate
 generate: setup  ## write the CRD and the dashboards anew
 	$(BIN)/python -m ridgeline crd > helm/ridgeline/crds/inferencefleets.yaml
-	$(BIN)/python dashboards/generate.py
+	$(BIN)/python -m dashboards.generate
 
 .PHONY: lock
 lock:  ## resolve the lock files anew (needs uv)

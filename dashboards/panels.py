@@ -63,6 +63,7 @@ def graph(
     logarithmic: bool = False,
     steps: bool = False,
     most: float | None = None,
+    signed: bool = False,
 ) -> timeseries.Panel:
     """Values over time.
 
@@ -75,6 +76,7 @@ def graph(
         logarithmic: axis to base 10, for values over several orders of magnitude.
         steps: values that hold until they change, such as a count of engines.
         most: upper end of the axis that is always shown.
+        signed: values may be below zero.
     """
     panel = timeseries.Panel().title(title).description(description).datasource(DATASOURCE).unit(unit)
     panel.legend(
@@ -95,7 +97,7 @@ def graph(
     if logarithmic:
         scale = common_builders.ScaleDistributionConfig().type(common.ScaleDistribution.LOG).log(10)
         panel.scale_distribution(scale)
-    else:
+    elif not signed:
         panel.min(0)
     if most is not None:
         panel.axis_soft_max(most)

@@ -33,3 +33,12 @@ def quantile(share: float, name: str, *by: str) -> str:
 def mean(name: str, by: str) -> str:
     """Mean of a histogram of this fleet, by one label."""
     return f"sum by ({by}) ({rate(f'{name}_sum')}) / (sum by ({by}) ({rate(f'{name}_count')}) > 0)"
+
+
+def of_gpus(expression: str) -> str:
+    """What an expression over the GPU exporter's series says of the GPUs that this fleet's engines hold.
+
+    The series name the pod that holds a GPU and know no fleet; the engines do.
+    """
+    engines = f"group by (namespace, pod) ({series('ridgeline_engine_exporter_up')})"
+    return f"{expression} * on (namespace, pod) group_left () {engines}"

@@ -22,6 +22,7 @@ from ridgeline.api.conditions import ConditionType, Verdict
 from ridgeline.api.fleet import Action, Mode, Recommendation, Role, TopologyStatus
 from ridgeline.metrics import FleetView, OperatorMetrics
 from ridgeline_exporters.engine.metrics import FAMILIES, PREFIX
+from ridgeline_exporters.gpu import metrics as gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "helm" / "ridgeline" / "rules"
@@ -32,8 +33,14 @@ TARGET_LABELS = frozenset({"namespace", "fleet", "pod", "job", "instance"})
 """Labels that every series of an engine or a router carries once it is scraped."""
 OPERATOR_TARGET_LABELS = frozenset({"namespace", "pod", "job", "instance"})
 
+GPU_TARGET_LABELS = frozenset({"job", "instance"})
+"""The pod of a GPU's series is the one that holds the GPU; series of the exporter itself are read by node."""
+
 VLLM = TARGET_LABELS | {"model_name", "engine"}
+DCGM = OPERATOR_TARGET_LABELS | {"gpu", "UUID", "container", "exported_namespace", "exported_pod", "exported_container"}
 FOREIGN: Mapping[str, frozenset[str]] = {
+    "DCGM_FI_PROF_DRAM_ACTIVE": DCGM,
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": DCGM,
     "up": TARGET_LABELS,
     "vllm:kv_cache_usage_perc": VLLM,
     "vllm:nixl_bytes_transferred_sum": VLLM,
@@ -43,7 +50,7 @@ FOREIGN: Mapping[str, frozenset[str]] = {
     "vllm:nixl_xfer_time_seconds_bucket": VLLM | {"le"},
     "vllm:prompt_tokens_by_source_total": VLLM | {"source"},
 }
-"""Series of others that are read, with the labels they have in vLLM 0.32."""
+"""Series of others that are read, with the labels they have in vLLM 0.32 and dcgm-exporter 4."""
 
 COUNTER_ENDS = ("_total", "_bucket", "_sum", "_count")
 
@@ -66,6 +73,10 @@ class Exported:
 
 def engine_families() -> tuple[Exported, ...]:
     return tuple(Exported(PREFIX + f.name, f.kind, frozenset(f.labels)) for f in FAMILIES)
+
+
+def gpu_families() -> tuple[Exported, ...]:
+    return tuple(Exported(gpu.PREFIX + f.name, f.kind, frozenset(f.labels)) for f in gpu.FAMILIES)
 
 
 @cache
@@ -118,6 +129,8 @@ def exported_series() -> dict[str, frozenset[str]]:
     series: dict[str, frozenset[str]] = {}
     for family in engine_families():
         series |= family.series(TARGET_LABELS)
+    for family in gpu_families():
+        series |= family.series(GPU_TARGET_LABELS)
     for family in operator_families():
         series |= family.series(OPERATOR_TARGET_LABELS)
     return series

@@ -12,6 +12,7 @@ from tests.dashboards.contract import (
     dashboards,
     engine_families,
     exported_series,
+    gpu_families,
     known_series,
     operator_families,
     panel_queries,
@@ -40,7 +41,7 @@ def test_a_query_reads_what_exists(query: PanelQuery, known: Known) -> None:
 def test_every_exported_family_is_used_or_for_reference(known: Known) -> None:
     for query in QUERIES:
         check_query(query, known)
-    families = {family.name: family for family in (*engine_families(), *operator_families())}
+    families = {family.name: family for family in (*engine_families(), *gpu_families(), *operator_families())}
     unused = {name for name, family in families.items() if not set(family.series(frozenset())) & known.read}
     assert unused == set(REFERENCE_ONLY)
 

@@ -10,6 +10,7 @@ from tests.dashboards.contract import (
     FOREIGN,
     METRICS_PAGE,
     engine_families,
+    gpu_families,
     known_series,
     operator_families,
     rule_files,
@@ -35,6 +36,7 @@ def documented(page: str) -> dict[str, set[Row]]:
 
     return {
         "Engine exporter": {(name, kind, labels(cell)) for name, kind, cell, _ in rows(page, "Engine exporter")},
+        "GPU exporter": {(name, kind, labels(cell)) for name, kind, cell, _ in rows(page, "GPU exporter")},
         "Operator": {(name, kind, labels(cell)) for name, kind, cell, _ in rows(page, "Operator")},
         "Recording rules": {(name, labels(cell)) for name, cell, _ in rows(page, "Recording rules")},
         "Alerts": {(name, severity) for name, severity, _ in rows(page, "Alerts")},
@@ -47,20 +49,21 @@ def real() -> dict[str, set[Row]]:
     recorded = {name: known.series[name] - {"namespace", "fleet"} for name in known.recorded}
     return {
         "Engine exporter": {(f.name, f.kind, " ".join(sorted(f.labels))) for f in engine_families()},
+        "GPU exporter": {(f.name, f.kind, " ".join(sorted(f.labels))) for f in gpu_families()},
         "Operator": {(f.name, f.kind, " ".join(sorted(f.labels))) for f in operator_families()},
         "Recording rules": {(name, " ".join(sorted(labels))) for name, labels in recorded.items()},
         "Alerts": {(rule["alert"], rule["labels"]["severity"]) for _, rule in rule_files() if "alert" in rule},
     }
 
 
-@pytest.mark.parametrize("heading", ["Engine exporter", "Operator", "Recording rules", "Alerts"])
+@pytest.mark.parametrize("heading", ["Engine exporter", "GPU exporter", "Operator", "Recording rules", "Alerts"])
 def test_the_page_says_what_the_code_does(heading: str) -> None:
     page, code = documented(PAGE)[heading], real()[heading]
     assert sorted(page - code) == [], "only on the page"
     assert sorted(code - page) == [], "only in the code"
 
 
-@pytest.mark.parametrize("heading", ["Engine exporter", "Operator", "Recording rules", "Alerts"])
+@pytest.mark.parametrize("heading", ["Engine exporter", "GPU exporter", "Operator", "Recording rules", "Alerts"])
 def test_nothing_is_listed_twice_or_without_a_meaning(heading: str) -> None:
     table = rows(PAGE, heading)
     assert len({row[0] for row in table}) == len(table)

@@ -90,9 +90,7 @@ def kubelet(socket: Path, stand_in: KubeletStandIn) -> Iterator[None]:
         response_serializer=classes["ListPodResourcesResponse"].SerializeToString,
     )
     server = grpc.server(ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler}),)
-    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler}),))
     server.add_insecure_port(f"unix://{socket}")
     server.start()
     try:

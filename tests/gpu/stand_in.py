@@ -53,9 +53,7 @@ class StandIn:
     def work(self, seconds: float, unit: str = "gpu0", /, **shares: float) -> None:
         """Let time go by on a unit, in which its parts are active for shares of it."""
         elapsed = self._number(f"{unit}.elapsed") + seconds
-        active = {
-            f"{unit}.{name}": self._number(f"{unit}.{name}") + seconds * share for name, share in shares.items()
-        }
+        active = {f"{unit}.{name}": self._number(f"{unit}.{name}") + seconds * share for name, share in shares.items()}
         self.set(**{f"{unit}.elapsed": elapsed}, **active)
 
     @property

@@ -83,7 +83,9 @@ def test_a_kubelet_that_starts_again_is_found_again(client: PodResources, socket
 def test_fields_are_those_of_the_kubelets_own_description() -> None:
     text = re.sub(r"//.*", "", APIS[-1].read_text())
     described = {
-        name: {field: (int(number), kind.strip()) for kind, field, number in re.findall(r"([\w ]+?) (\w+) = (\d+);", body)}
+        name: {
+            field: (int(number), kind.strip()) for kind, field, number in re.findall(r"([\w ]+?) (\w+) = (\d+);", body)
+        }
         for name, body in re.findall(r"message (\w+) \{(.*?)\}", text, re.DOTALL)
     }
     for name, fields in MESSAGES.items():

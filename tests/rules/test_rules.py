@@ -76,6 +76,25 @@ FAULTS = {
     "a failed exporter reports": ("constants", "== bool 1", "> bool -1"),
     "newest instead of oldest": ("constants", "min by (namespace, fleet) (time", "max by (namespace, fleet) (time"),
     "prefill engines are blamed for computing prompts": ("alerts", '{role="decode"}', ""),
+    "a GPU of nobody has a series": ("measured", 'exported_pod="", pod!=""', 'exported_pod="", pod=""'),
+    "DCGM's word replaces the exporter's": (
+        "measured",
+        'ridgeline_gpu_dram_active_ratio{pod!=""}',
+        'DCGM_FI_PROF_DRAM_ACTIVE{pod!=""}',
+    ),
+    "the pod of dcgm-exporter is blamed": (
+        "measured",
+        '"pod", "$1", "exported_pod", "(.+)"',
+        '"x", "$1", "exported_pod", "(.+)"',
+    ),
+    "idle engines are judged": ("measured", "> 0.1", "> -1"),
+    "an error of infinity": ("measured", "_utilization:ratio > 0)", "_utilization:ratio)"),
+    "engines without an error count": (
+        "measured",
+        "and on (namespace, fleet, pod) engine:ridgeline_model_error:ratio\n          )\n          / sum",
+        ")\n          / sum",
+    ),
+    "GPUs of an engine add up": ("measured", "avg by (namespace, pod) (avg_over", "sum by (namespace, pod) (avg_over"),
     "an alert fires too early": ("alerts", "for: 2m", "for: 1m"),
     "no operator is no alarm": ("alerts", "or absent(ridgeline_leader)", ""),
 }

@@ -4,6 +4,7 @@
 {{- end }}
 
 {{- define "ridgeline.operator" -}}{{ include "ridgeline.fullname" . }}-operator{{- end }}
+{{- define "ridgeline.gpuExporter" -}}{{ include "ridgeline.fullname" . }}-gpu-exporter{{- end }}
 {{- define "ridgeline.prometheus" -}}{{ include "ridgeline.fullname" . }}-prometheus{{- end }}
 
 {{- define "ridgeline.serviceAccount" -}}

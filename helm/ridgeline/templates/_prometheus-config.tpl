@@ -46,4 +46,20 @@ scrape_configs:
         action: keep
       - {source_labels: [__meta_kubernetes_namespace], target_label: namespace}
       - {source_labels: [__meta_kubernetes_pod_name], target_label: pod}
+  {{- if .Values.gpuExporter.enabled }}
+  - job_name: ridgeline-gpu
+    # Its series name the pods that hold the GPUs, not its own.
+    honor_labels: true
+    kubernetes_sd_configs:
+      - role: pod
+        namespaces: {names: [{{ .Release.Namespace }}]}
+        selectors:
+          - {role: pod, label: "app.kubernetes.io/name={{ .Chart.Name }},app.kubernetes.io/instance={{ .Release.Name }},app.kubernetes.io/component=gpu-exporter"}
+    relabel_configs:
+      - source_labels: [__meta_kubernetes_pod_container_port_number]
+        regex: "9402"
+        action: keep
+      - {source_labels: [__meta_kubernetes_namespace], target_label: namespace}
+      - {source_labels: [__meta_kubernetes_pod_name], target_label: pod}
+  {{- end }}
 {{- end }}
