@@ -48,6 +48,10 @@ check: setup  ## lint, types, import contracts
 test: setup  ## the fast tier: no cluster, no engine
 	$(BIN)/pytest -m "not engine and not apiserver and not cluster"
 
+.PHONY: check-gpu
+check-gpu:  ## the GPU exporter against known work: needs a GPU and, as PYTHON, one with torch
+	@$(PYTHON) tests/gpu/check_gpu.py
+
 .PHONY: generate
 generate: setup  ## write the CRD and the dashboards anew
 	$(BIN)/python -m ridgeline crd > helm/ridgeline/crds/inferencefleets.yaml

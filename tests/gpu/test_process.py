@@ -2,81 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket as sockets
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from ctypes.util import find_library
-from dataclasses import dataclass
 from pathlib import Path
 
 import pynvml
 import pytest
 
+from tests.gpu.exporter_process import PATIENCE_SECONDS, exporter
 from tests.gpu.kubelet_stand_in import KubeletStandIn, kubelet
-from tests.gpu.stand_in import VARIABLE, StandIn
-
-PATIENCE_SECONDS = 60.0
-
-
-@dataclass
-class Exporter:
-    """A running exporter."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    log: Path
-
-    def get(self, path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
-
-    def until(self, condition: Callable[[str], bool]) -> str:
-        """The metrics, once they are as wanted."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline and self.process.poll() is None:
-            text = self.get("/metrics")[1]
-            if condition(text):
-                return text
-            time.sleep(0.2)
-        raise AssertionError(f"{self.get('/metrics')[1]}\n{self.log.read_text()}")
+from tests.gpu.stand_in import StandIn
 
 
 @pytest.fixture
 def player(stand_in_library: Path, tmp_path: Path) -> StandIn:
     return StandIn(stand_in_library, tmp_path / "nvml")
-
-
-@contextmanager
-def exporter(player: StandIn, folder: Path, libraries: Path | None = None) -> Iterator[Exporter]:
-    with sockets.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    environment = os.environ | {
-        "LD_LIBRARY_PATH": str(libraries or player.library.parent),
-        VARIABLE: str(player.file),
-        "NODE_NAME": "node-1",
-    }
-    log = folder / "log"
-    command = [sys.executable, "-m", "ridgeline_exporters.gpu", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--pod-resources-socket", str(folder / "kubelet.sock")]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, env=environment, stderr=output)
-    try:
-        yield Exporter(process, port, log)
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_it_measures_maps_and_stops_gracefully(player: StandIn, tmp_path: Path) -> None:
