@@ -77,3 +77,66 @@ def test_without_torch_it_says_so_and_compares_nothing() -> None:
     assert "has no torch" in done.stderr
     assert "PYTHON=" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+class Rehearsal:
+    """An imitation of torch, NVML, the clock and the exporter: a GPU of 1 TB/s that does what it is asked to.
+
+    Copies move 0.8 TB/s. Matrix products run at 90 % of what 100 SMs can do at 1 GHz.
+    """
+
+    NVML_CLOCK_MEM, NVML_CLOCK_SM = 2, 1
+
+    def __init__(self, tensor: float = 0.9) -> None:
+        self.now = 0.0
+        self.load, self.share = "idle", 1.0
+        self.tensor = tensor
+        properties = SimpleNamespace(name="imitation", major=9, minor=0, multi_processor_count=100)
+        self.cuda = SimpleNamespace(get_device_properties=lambda _: properties, synchronize=lambda: None)
+
+    def nvmlDeviceGetHandleByUUID(self, _: str) -> None:  # noqa: N802
+        return None
+
+    def nvmlDeviceGetMaxClockInfo(self, _: None, which: int) -> int:  # noqa: N802
+        return {self.NVML_CLOCK_MEM: 1000}[which]
+
+    def nvmlDeviceGetMemoryBusWidth(self, _: None) -> int:  # noqa: N802
+        return 4000
+
+    def nvmlDeviceGetClockInfo(self, _: None, which: int) -> int:  # noqa: N802
+        return {self.NVML_CLOCK_SM: 1000}[which]
+
+    def start(self, load: str, work_per_second: float) -> SimpleNamespace:
+        self.load = load
+
+        def step() -> float:
+            self.now += 0.05
+            return work_per_second * 0.05
+
+        return SimpleNamespace(step=step)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.share = 0.5 if self.load == "copies" else 1.0
+
+    def read(self) -> str:
+        dram = {"idle": 0.01, "copies": 0.8 * self.share, "products": 0.3}[self.load]
+        tensor = self.tensor if self.load == "products" else 0.0
+        return "".join(
+            f'ridgeline_gpu_{name}_active_ratio{{gpu="0",uuid="GPU-0"}} {value}\n'
+            for name, value in (("dram", dram), ("tensor", tensor))
+        )
+
+
+@pytest.mark.parametrize(("tensor", "wrong"), [(0.9, []), (0.5, ["matrix products"])])
+def test_a_rehearsal_with_an_imitated_gpu_compares_every_load(
+    monkeypatch: pytest.MonkeyPatch, tensor: float, wrong: list[str]
+) -> None:
+    gpu = Rehearsal(tensor)
+    monkeypatch.setattr(check_gpu, "time", SimpleNamespace(monotonic=lambda: gpu.now, sleep=gpu.sleep))
+    monkeypatch.setattr(check_gpu, "Copies", lambda *_: gpu.start("copies", 0.8e12))
+    monkeypatch.setattr(check_gpu, "Products", lambda *_: gpu.start("products", 0.9 * 100 * 4096 * 1e9))
+    found = check_gpu.compare(gpu, gpu, gpu.read, "GPU-0")
+    assert [each.load for each in found] == ["idle", "idle", "copies", "copies half of the time", "matrix products"]
+    assert [round(each.expected, 3) for each in found] == [0.0, 0.0, 0.8, 0.4, 0.9]
+    assert [each.load for each in found if not each.agrees] == wrong
