@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket as sockets
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.gpu.stand_in import VARIABLE, StandIn
+from tests.tools.processes import free_ports, program
 
 PATIENCE_SECONDS = 60.0
 
@@ -50,8 +50,7 @@ class Exporter:
 @contextmanager
 def exporter(player: StandIn, folder: Path, libraries: Path | None = None) -> Iterator[Exporter]:
     """Run it for the length of the block, with its log and the kubelet's socket in a folder."""
-    with sockets.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     environment = os.environ | {
         "LD_LIBRARY_PATH": str(libraries or player.library.parent),
         VARIABLE: str(player.file),
@@ -60,10 +59,5 @@ def exporter(player: StandIn, folder: Path, libraries: Path | None = None) -> It
     log = folder / "log"
     command = [sys.executable, "-m", "ridgeline_exporters.gpu", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--pod-resources-socket", str(folder / "kubelet.sock")]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, env=environment, stderr=output)
-    try:
+    with program(command, log, environment=environment) as process:
         yield Exporter(process, port, log)
-    finally:
-        process.kill()
-        process.wait()
