@@ -1,5 +1,5 @@
-# The one image of Ridgeline: the operator, the registrar beside each router, and the exporter that an init container
-# copies into engine pods. Built from a locked set of packages; nothing is fetched when it runs.
+# The one image of Ridgeline: the operator, the registrar beside each router, the GPU exporter, and the engine exporter
+# that an init container copies into engine pods. Built from a locked set of packages; nothing is fetched when it runs.
 ARG BASE_IMAGE=docker.io/library/python:3.12-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
@@ -16,7 +16,7 @@ COPY operator operator
 COPY exporters exporters
 RUN /opt/ridgeline/bin/pip install --quiet --no-deps . \
     && /opt/ridgeline/bin/pip uninstall --quiet --yes pip setuptools \
-    && /opt/ridgeline/bin/python -P -c "import ridgeline, ridgeline_exporters"
+    && /opt/ridgeline/bin/python -P -c "import ridgeline, ridgeline_exporters.gpu.nvml, ridgeline_exporters.gpu.pod_resources"
 
 FROM ${BASE_IMAGE}
 LABEL org.opencontainers.image.title="Ridgeline" \

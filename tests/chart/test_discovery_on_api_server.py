@@ -90,18 +90,21 @@ def prometheus_program() -> Path:
 
 
 @pytest.mark.timeout(1800)
-def test_targets_are_the_ports_of_engines_routers_and_operator_with_their_labels(
+def test_targets_are_the_ports_of_engines_routers_operator_and_gpu_exporter_with_their_labels(
     api_server: ApiServer, api_namespace: str, helm4_program: Path, prometheus_program: Path, tmp_path: Path
 ) -> None:
     [stored] = api_server.apply(FLEET, namespace=api_namespace)
     manifests = render_fleet(InferenceFleet.from_object(stored), operator_image="ridgeline:1", monitors=False)
     # The operator runs in the same namespace, so that this test's pods are the only ones that are found.
-    chart = template(helm4_program, *settings(f"watch.namespaces={{{api_namespace}}}"), "-n", api_namespace)
+    # The test cluster's API server has no runtime class, and admits no pod that names one.
+    values = (f"watch.namespaces={{{api_namespace}}}", "gpuExporter.enabled=true", "gpuExporter.runtimeClassName=")
+    chart = template(helm4_program, *settings(*values), "-n", api_namespace)
     pods = {
         "chat-engines-1": (one(manifests, "Deployment", "chat-engines"), "127.0.1.1", "Running"),
         "chat-engines-2": (one(manifests, "Deployment", "chat-engines"), "127.0.1.2", "Succeeded"),
         "chat-router-1": (one(manifests, "Deployment", "chat-router"), "127.0.1.3", "Running"),
         "operator-1": (one(chart, "Deployment", "ridgeline-operator"), "127.0.1.4", "Running"),
+        "gpu-exporter-1": (one(chart, "DaemonSet", "ridgeline-gpu-exporter"), "127.0.1.5", "Running"),
     }
     for name, (deployment, address, phase) in pods.items():
         run_pod(api_server, api_namespace, name, deployment, address, phase)
@@ -114,7 +117,7 @@ def test_targets_are_the_ports_of_engines_routers_and_operator_with_their_labels
         for discovery in job["kubernetes_sd_configs"]:
             discovery["kubeconfig_file"] = str(api_server.kubeconfig)
     with prometheus(prometheus_program, tmp_path, config) as url:
-        found = targets(url, 5)
+        found = targets(url, 6)
         groups = ask(url, "/api/v1/rules")["groups"]
 
     written = [
@@ -131,10 +134,11 @@ def test_targets_are_the_ports_of_engines_routers_and_operator_with_their_labels
         ("ridgeline-router", "chat-router-1", "http://127.0.1.3:29000/metrics"),
         ("ridgeline-registrar", "chat-router-1", "http://127.0.1.3:30002/metrics"),
         ("ridgeline-operator", "operator-1", "http://127.0.1.4:9090/metrics"),
+        ("ridgeline-gpu", "gpu-exporter-1", "http://127.0.1.5:9402/metrics"),
     }
     for target in found:
         labels = dict(target["labels"])
         assert labels.pop("namespace") == api_namespace
         fleet = labels.pop("fleet", None)
-        assert fleet == (None if labels["job"] == "ridgeline-operator" else "chat")
+        assert fleet == (None if labels["job"] in ("ridgeline-operator", "ridgeline-gpu") else "chat")
         assert set(labels) == {"job", "instance", "pod"}, "the role of an engine is never a label of its target"

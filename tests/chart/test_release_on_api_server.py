@@ -17,7 +17,7 @@ from ridgeline.api.fleet import InferenceFleet
 from ridgeline.render.manifests import render_fleet
 from tests.operator_process.operators import eventually, operator
 from tests.tools.api_server import KubectlError
-from tests.tools.chart import CHART, Object, helm, settings, template
+from tests.tools.chart import CHART, Object, helm, one, settings, template
 
 if TYPE_CHECKING:
     from tests.tools.api_server import ApiServer
@@ -234,7 +234,9 @@ def test_the_operator_cannot_grant_what_it_lacks(release: Release) -> None:
         release.as_operator("apply", "--server-side", "-f", "-", stdin=json.dumps(role))
 
 
-@pytest.mark.parametrize("values", [[], ["networkPolicy.enabled=true", "replicas=2"]], ids=["defaults", "more"])
+@pytest.mark.parametrize(
+    "values", [[], ["networkPolicy.enabled=true", "replicas=2", "gpuExporter.enabled=true"]], ids=["defaults", "more"]
+)
 def test_the_server_accepts_every_object_as_it_is(
     api_server: ApiServer, api_namespace: str, helm_program: Path, values: list[str]
 ) -> None:
@@ -265,3 +267,23 @@ def test_pods_of_the_chart_are_admitted_where_the_restricted_standard_is_enforce
         del lax["spec"]["containers"][0]["securityContext"]["capabilities"]
         with pytest.raises(KubectlError, match="violates PodSecurity"):
             api_server.apply(lax, namespace=api_namespace, dry_run=True)
+
+
+def test_the_gpu_exporter_is_beyond_the_baseline_standard_by_its_one_folder_of_the_node_alone(
+    api_server: ApiServer, api_namespace: str, helm4_program: Path
+) -> None:
+    # A pod is only admitted where its runtime class exists.
+    values = settings("gpuExporter.enabled=true", "gpuExporter.runtimeClassName=")
+    template_of_pods = one(template(helm4_program, *values), "DaemonSet")["spec"]["template"]
+    pod = template_of_pods | {"apiVersion": "v1", "kind": "Pod"}
+    pod["metadata"] |= {"name": "gpu-exporter"}
+    del pod["spec"]["serviceAccountName"]
+    api_server.kubectl("label", "namespace", api_namespace, "pod-security.kubernetes.io/enforce=baseline")
+    with pytest.raises(
+        KubectlError, match=r'violates PodSecurity "baseline:latest": hostPath volumes \(volume [^)]+\)$'
+    ):
+        api_server.apply(pod, namespace=api_namespace, dry_run=True)
+    api_server.kubectl(
+        "label", "--overwrite", "namespace", api_namespace, "pod-security.kubernetes.io/enforce=privileged"
+    )
+    api_server.apply(pod, namespace=api_namespace, dry_run=True)
