@@ -119,12 +119,12 @@ class EngineCost:
         samples: int,
     ) -> float:
         """Seconds of a step, see `StepCost`."""
-        if prefill_tokens <= 0 and samples == decode_sequences:
-            first, second = self.decode_run(decode_sequences)
-            return first + second * decode_kv_tokens
         tokens = prefill_tokens + decode_sequences
         if tokens <= 0:
             return 0.0
+        if tokens == samples == decode_sequences:
+            first, second = self.decode_run(decode_sequences)
+            return first + second * decode_kv_tokens
         pairs = prefill_pairs + self.efficiency.attention_ramp_keys * prefill_tokens
         prompts = max(pairs * self._pair_seconds, prefill_kv_tokens * self._kv_seconds)
         return self._without_attention(tokens, samples) + prompts + self._decode_kv_seconds * decode_kv_tokens
