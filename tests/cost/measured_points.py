@@ -46,7 +46,7 @@ def generated_points() -> tuple[MeasuredPoint, ...]:
     def scattered(values: dict[str, float]) -> dict[str, float]:
         return {name: value * dice.uniform(1.0 - SCATTER, 1.0 + SCATTER) for name, value in values.items()}
 
-    points = []
+    points: list[MeasuredPoint] = []
     for model, gpus, rate in _SERVING:
         point = MeasuredPoint(
             f"s{len(points)}", "generated", model, "fp16", "H100-SXM", gpus, 800, 200, None, rate, 2048, {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
 
@@ -39,7 +39,7 @@ def known(points: list[MeasuredPoint], serving: bool) -> list[MeasuredPoint]:
 # --- measured points
 
 
-def test_batches_are_met_within_the_limits(record_property: pytest.RecordProperty) -> None:
+def test_batches_are_met_within_the_limits(record_property: Callable[[str, object], None]) -> None:
     points, origin = measured_points()
     record_property("points", origin)
     found = median_errors(evaluate(known(points, serving=False)))
@@ -48,7 +48,7 @@ def test_batches_are_met_within_the_limits(record_property: pytest.RecordPropert
 
 
 def test_serving_runs_of_models_that_were_left_out_are_met_within_the_limits(
-    record_property: pytest.RecordProperty,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """In their steady state, which stands for the queue of a lightly loaded engine."""
     points, origin = measured_points()
