@@ -96,7 +96,7 @@ def _evaluate(point: MeasuredPoint, serving: Serving | None) -> Outcome:
     try:
         cost = cost_of(point)
     except (catalogue.UnknownModel, hardware.UnknownAccelerator, UnsupportedModel) as problem:
-        return Outcome(point, problem=str(problem))
+        return Outcome(point, problem=str(problem).partition(";")[0])  # without the list of all that are known
     if not point.serving:
         return Outcome(point, batch_milliseconds(point, cost))
     if serving is None:
