@@ -10,7 +10,8 @@ from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.models import dashboard
 
 from dashboards.fleet_engines import roofline, stall, tokens, transfer
-from dashboards.fleet_health import gpus, health
+from dashboards.fleet_gpus import gpus, measured
+from dashboards.fleet_health import health
 from dashboards.fleet_service import latency, now, requests, topology, transitions
 from dashboards.panels import DATASOURCE, place
 from dashboards.queries import RATE, counted
@@ -65,5 +66,5 @@ def build() -> builders.Dashboard:
         .with_variable(variable("fleet", "Fleet", f'label_values({KNOWN}, namespace="$namespace"}}, fleet)'))
         .annotation(decisions_annotation())
     )
-    rows = (now, topology, requests, roofline, stall, latency, transfer, tokens, transitions, gpus, health)
+    rows = (now, topology, requests, roofline, measured, stall, latency, transfer, tokens, transitions, gpus, health)
     return place(board, [row() for row in rows])

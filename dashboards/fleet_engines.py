@@ -102,49 +102,6 @@ def roofline() -> Row:
             ),
             (
                 graph(
-                    "Memory bandwidth, measured and modelled",
-                    "What GPUs measured of their memory (solid) beside what the model says of their steps (dashed)."
-                    " Empty without a GPU exporter.",
-                    RATIO,
-                    Query(series("role:ridgeline_measured_dram_active:ratio"), "{{role}} engines, measured"),
-                    Query(
-                        f"sum by (role) ({series('role:ridgeline_memory_bandwidth_utilization:ratio')})",
-                        "{{role}} engines, modelled",
-                        dashed=True,
-                    ),
-                    most=1,
-                ),
-                graph(
-                    "Model error",
-                    "Measured memory traffic against modelled, of engines that are busy: 0 is a model that is right,"
-                    " above 0 GPUs move more than it says.",
-                    RATIO,
-                    Query(series("fleet:ridgeline_model_error:ratio"), "fleet"),
-                    Query(series("engine:ridgeline_model_error:ratio"), "{{pod}}"),
-                    signed=True,
-                ),
-                graph(
-                    "Memory bandwidth of each engine, measured and modelled",
-                    "The mean over an engine's GPUs (solid) beside the model (dashed), over the rules' window.",
-                    RATIO,
-                    Query(series("engine:ridgeline_measured_dram_active:ratio"), "{{pod}} measured"),
-                    Query(
-                        series("engine:ridgeline_memory_bandwidth_utilization:ratio"), "{{pod}} modelled", dashed=True
-                    ),
-                    most=1,
-                ),
-                graph(
-                    "Tensor cores, measured",
-                    "Share of time in which tensor cores worked. It is no share of the peak: a tensor core that works on"
-                    " a small matrix works too.",
-                    RATIO,
-                    Query(series("role:ridgeline_measured_tensor_active:ratio"), "{{role}} engines"),
-                    Query(series("engine:ridgeline_measured_tensor_active:ratio"), "{{pod}}"),
-                    most=1,
-                ),
-            ),
-            (
-                graph(
                     "Memory bandwidth of each engine",
                     "Over the last ten seconds, as the engine itself says.",
                     RATIO,
