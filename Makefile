@@ -44,8 +44,15 @@ check: setup  ## lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+.PHONY: compiler
+compiler:
+	@command -v cc > /dev/null || command -v gcc > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
+	    && echo "Installing a C compiler from Debian's packages, for the tests' stand-in of NVIDIA's library." \
+	    && apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends gcc libc6-dev; } \
+	    || { echo "The tests need a C compiler; on Debian: apt-get install gcc libc6-dev"; exit 1; }
+
 .PHONY: test
-test: setup  ## the fast tier: no cluster, no engine
+test: setup compiler  ## the fast tier: no cluster, no engine
 	$(BIN)/pytest -m "not engine and not apiserver and not cluster"
 
 .PHONY: check-gpu
