@@ -16,11 +16,14 @@ from ridgeline_exporters.roofline import catalogue, hardware, work
 from ridgeline_exporters.roofline.bounds import Bound, Roof, decode_batch_at_ridge
 from ridgeline_exporters.roofline.hardware import GIGA, TERA, Accelerator
 from ridgeline_exporters.roofline.model import ModelShape, UnsupportedModel
+from ridgeline_exporters.roofline.parallelism import Parallelism
+from ridgeline_exporters.roofline.windows import PhaseSums
 from ridgeline_exporters.roofline.work import PhaseWork
 
 DEFAULT_MODEL = "llama-3.1-8b"
 DEFAULT_GPU = "H100-SXM5-80GB"
-FORMATS = ("bf16", "fp8", "int4")
+FORMATS = ("bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4")
+FLOOR_FORMATS = ("bf16", "fp8", "int4")
 FLOOR_CONTEXT_TOKENS = 2048
 """Context of the single sequence for which the decode floors are given, whatever the table shows."""
 USABLE_MEMORY = 0.9
@@ -58,7 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "roofline",
         help="say what a model can do at best on a GPU, phase by phase",
-        description="Says what bounds prefill and decode of a dense model on a GPU, and the least time each can take.",
+        description="Says what bounds prefill and decode of a model on a GPU, and the least time each can take.",
         epilog="Example: ridgeline roofline --model llama-3.1-70b --weights fp8 --gpu h200 --tensor-parallel 2",
     )
     parser.add_argument(
@@ -102,14 +105,14 @@ def run(args: argparse.Namespace) -> int:
         return 0
     try:
         config = load_config(args.model)
-        shape = ModelShape.from_config(config, args.weights, args.kv_cache)
-        machine = machine_of(args, shape.weights.name)
+        shape = _shape(config, args.weights, args)
+        machine = machine_of(args, shape.weights.activations)
         _check_heads(shape, machine.gpus)
     except (UnsupportedModel, catalogue.UnknownModel, hardware.UnknownAccelerator, WrongInput) as problem:
         print(f"ridgeline roofline: {problem}", file=sys.stderr)
         return 2
     rows = rows_of(shape, machine.roof, args.prefill, args.decode_batch, args.context)
-    floors = {name: _floor(config, name, args) for name in FORMATS}
+    floors = {name: _floor(config, name, args) for name in FLOOR_FORMATS}
     if args.json:
         print(json.dumps(_answer_json(args.model, shape, machine, rows, floors), indent=2))
     else:
@@ -142,8 +145,13 @@ def load_config(model: str) -> Mapping[str, object]:
     return config
 
 
-def machine_of(args: argparse.Namespace, weights: str) -> Machine:
-    """The engine's GPUs, with the peaks from the command line where it gives them."""
+def machine_of(args: argparse.Namespace, activations: str) -> Machine:
+    """The engine's GPUs, with the peaks from the command line where it gives them.
+
+    Args:
+        args: The command line.
+        activations: What the tensor cores multiply with (`NumberFormat.activations`).
+    """
     flops = args.compute_teraflops and args.compute_teraflops * TERA
     memory = args.memory_bandwidth_terabytes_per_second and args.memory_bandwidth_terabytes_per_second * TERA
     try:
@@ -164,9 +172,10 @@ def machine_of(args: argparse.Namespace, weights: str) -> Machine:
             accelerator,
             bf16_flops=flops or accelerator.bf16_flops,
             fp8_flops=flops or accelerator.fp8_flops,
+            fp4_flops=flops or accelerator.fp4_flops,
             memory_bytes_per_second=memory or accelerator.memory_bytes_per_second,
         )
-    return Machine(name, args.tensor_parallel, Roof.of(accelerator, args.tensor_parallel, weights), accelerator)
+    return Machine(name, args.tensor_parallel, Roof.of(accelerator, args.tensor_parallel, activations), accelerator)
 
 
 def rows_of(shape: ModelShape, roof: Roof, prompts: Sequence[int], batches: Sequence[int], context: int) -> list[Row]:
@@ -176,7 +185,9 @@ def rows_of(shape: ModelShape, roof: Roof, prompts: Sequence[int], batches: Sequ
         prefill, _ = work.step_work(shape, [work.Sequence(tokens, tokens)], [])
         rows.append(Row("prefill", 1, tokens, prefill, roof.bound(prefill)))
     for batch in batches:
-        decode = work.phase_work(shape, batch, batch * context, batch * context, batch, 1.0)
+        sums = PhaseSums(shape.windows)
+        sums.add_decodes([context] * batch)
+        decode = work.phase_work(shape, "decode", sums, batch)
         rows.append(Row("decode", batch, context, decode, roof.bound(decode)))
     return rows
 
@@ -189,9 +200,13 @@ def _check_heads(shape: ModelShape, gpus: int) -> None:
         )
 
 
+def _shape(config: Mapping[str, object], weights: str | None, args: argparse.Namespace) -> ModelShape:
+    return ModelShape.from_config(config, weights, args.kv_cache, parallelism=Parallelism(args.tensor_parallel))
+
+
 def _floor(config: Mapping[str, object], weights: str, args: argparse.Namespace) -> Bound:
-    shape = ModelShape.from_config(config, weights, args.kv_cache)
-    return rows_of(shape, machine_of(args, weights).roof, [], [1], FLOOR_CONTEXT_TOKENS)[0].bound
+    shape = _shape(config, weights, args)
+    return rows_of(shape, machine_of(args, shape.weights.activations).roof, [], [1], FLOOR_CONTEXT_TOKENS)[0].bound
 
 
 # --- for people
@@ -202,8 +217,9 @@ def _answer_text(
 ) -> str:
     roof = machine.roof
     lines = [
-        f"Model     {model}: {shape.parameters / GIGA:.2f} billion parameters ({shape.architecture})",
-        f"Memory    {shape.weights.name} weights, {shape.weight_bytes / GIGA:.1f} GB read per step; "
+        f"Model     {model}: {_parameters(shape)} ({shape.architecture})",
+        *_layers(shape),
+        f"Memory    {shape.weights.name} weights, {_weights_read(shape)} read per step; "
         f"KV cache of {shape.kv_bytes_per_token / 1024:.0f} KiB a token",
         f"Hardware  {machine.gpus} x {machine.name}: {roof.flops_per_second / TERA:,.0f} TFLOPS, "
         f"{roof.memory_bytes_per_second / TERA:.2f} TB/s, ridge {roof.ridge:.0f} FLOP/byte",
@@ -217,6 +233,40 @@ def _answer_text(
         lines.append("  ".join([first.strip().ljust(widths[0]), *others]))
     lines += ["", *_notes(shape, machine, rows, floors)]
     return "\n".join(lines)
+
+
+def _parameters(shape: ModelShape) -> str:
+    total = f"{shape.parameters / GIGA:.2f} billion parameters"
+    return f"{total}, {shape.active_parameters / GIGA:.2f} of a token" if shape.experts else total
+
+
+def _layers(shape: ModelShape) -> list[str]:
+    """One line where layers differ, or are not plain ones."""
+    groups: dict[str, int] = {}
+    for layer, count in shape.groups:
+        name = f"{layer.attention}, {layer.feeding}"
+        groups[name] = groups.get(name, 0) + count
+    if list(groups) == ["full attention, dense"]:
+        return []
+    return ["Layers    " + "; ".join(f"{count} x {name}" for name, count in groups.items())]
+
+
+def _weights_read(shape: ModelShape) -> str:
+    most = shape.weight_bytes / GIGA
+    return f"{shape.step_weight_bytes(0, 1) / GIGA:.1f} to {most:.1f} GB" if shape.experts else f"{most:.1f} GB"
+
+
+def assumptions(shape: ModelShape) -> list[str]:
+    """What the numbers rest on beside the model's sizes, and what they leave out."""
+    found = []
+    if shape.experts:
+        found.append(
+            "Experts are taken to be chosen uniformly: a step of T tokens reads E x (1 - (1 - k/E)^T) of E experts, "
+            "real routers fewer."
+        )
+    if shape.uncounted:
+        found.append(f"PARTIAL: not counted are: {', '.join(shape.uncounted)}.")
+    return found
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -242,13 +292,14 @@ def _notes(shape: ModelShape, machine: Machine, rows: Sequence[Row], floors: Map
     batch = decode_batch_at_ridge(shape, machine.roof.ridge)
     notes.append(f"Decode is memory-bound up to a batch of about {batch:,}, and at every batch once caches are long.")
     if machine.gpus > shape.kv_heads:
-        notes.append(f"Each KV head is kept {machine.gpus / shape.kv_heads:.0f} times (not counted).")
+        notes.append(f"Each KV head is kept {machine.gpus / shape.kv_heads:g} times (counted).")
+    notes += assumptions(shape)
     if machine.accelerator is None:
         return notes
     prompts = [row.context_tokens for row in rows if row.phase == "prefill"]
     link = machine.gpus * machine.accelerator.link_bytes_per_second
     for tokens in prompts:
-        kv = tokens * shape.kv_bytes_per_token
+        kv = shape.sequence_bytes(tokens)
         notes.append(
             f"A split moves {kv / 1e6:,.0f} MB of KV for a prompt of {tokens:,} tokens: "
             f"{_milliseconds(kv / link)} ms at {link / GIGA:g} GB/s."
@@ -261,14 +312,18 @@ def _notes(shape: ModelShape, machine: Machine, rows: Sequence[Row], floors: Map
             "(--tensor-parallel), smaller weights (--weights) or a GPU with more memory (--gpu)."
         )
     else:
-        fitting = room / shape.kv_bytes_per_token
-        notes.append(f"Room for about {fitting / 1000:,.0f} thousand KV tokens in {where}.")
-        notes += [
-            f"{row.sequences:,} sequences of {row.context_tokens:,} tokens do not fit into it: "
-            f"at most {fitting // row.context_tokens:,.0f} of them do."
-            for row in rows
-            if row.phase == "decode" and row.sequences * row.context_tokens > fitting
-        ]
+        contexts = dict.fromkeys(row.context_tokens for row in rows if row.phase == "decode")
+        for context in contexts or [FLOOR_CONTEXT_TOKENS]:
+            fitting = int(room / shape.sequence_bytes(context))
+            notes.append(
+                f"Room for {fitting:,} sequences of {context:,} tokens "
+                f"({fitting * context / 1000:,.0f} thousand KV tokens) in {where}."
+            )
+            notes += [
+                f"{row.sequences:,} sequences of {context:,} tokens do not fit into it."
+                for row in rows
+                if row.phase == "decode" and row.context_tokens == context and row.sequences > fitting
+            ]
     return notes
 
 
@@ -282,7 +337,8 @@ def _listing_text() -> str:
     for name, config in catalogue.MODELS.items():
         shape = ModelShape.from_config(config)
         kv = shape.kv_bytes_per_token / 1024
-        lines.append(f"  {name:20} {shape.parameters / GIGA:7.2f} billion  {kv:4.0f} KiB of KV a token")
+        active = f", {shape.active_parameters / GIGA:.1f} of a token" if shape.experts else ""
+        lines.append(f"  {name:21} {shape.parameters / GIGA:7.2f} billion  {kv:4.0f} KiB of KV a token{active}")
     lines += ["", "GPUs (dense peaks)"]
     for gpu in hardware.ACCELERATORS.values():
         fp8 = f"{gpu.fp8_flops / TERA:,.0f}" if gpu.fp8_flops else "-"
@@ -304,13 +360,33 @@ def _answer_json(
         "model": {
             "name": model,
             "architecture": shape.architecture,
+            "coverage": "partial" if shape.uncounted else "full",
+            "uncounted": list(shape.uncounted),
+            "assumptions": assumptions(shape),
             "parameters": shape.parameters,
+            "active_parameters": shape.active_parameters,
+            "layers": [
+                {"count": count, "attention": layer.attention, "feed_forward": layer.feeding}
+                for layer, count in shape.groups
+            ],
             "weights": shape.weights.name,
             "weight_bytes_per_step": shape.weight_bytes,
             "resident_bytes": shape.resident_bytes,
             "kv_bytes_per_token": shape.kv_bytes_per_token,
             "linear_flops_per_token": shape.linear_flops_per_token,
-            "attention_flops_per_pair": shape.attention_flops_per_pair,
+            "decode_flops_per_token": shape.decode.flops_per_token,
+            "attention_flops_per_pair": shape.prefill.flops_per_pair,
+            "decode_attention_flops_per_pair": shape.decode.flops_per_pair,
+            "windows": [
+                {
+                    "tokens": window.tokens,
+                    "chunked": window.chunked,
+                    "kv_bytes_per_token": shape.window_kv_bytes_per_token[i],
+                    "attention_flops_per_pair": shape.prefill.flops_per_window_pair[i],
+                }
+                for i, window in enumerate(shape.windows)
+            ],
+            "state_bytes_per_sequence": shape.state_bytes_per_sequence,
             "lm_head_flops": shape.lm_head_flops,
         },
         "hardware": {

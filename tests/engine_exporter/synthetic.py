@@ -16,9 +16,11 @@ from ridgeline_exporters.engine.description import Description
 from ridgeline_exporters.engine.exporter import Exporter
 from ridgeline_exporters.engine.requests import Objectives
 from ridgeline_exporters.roofline.bounds import Roof
+from ridgeline_exporters.roofline.layers import Attention, Decoder, FeedForward, Layer
 from ridgeline_exporters.roofline.model import ModelShape
 
-SHAPE = ModelShape("SyntheticForCausalLM", 2, 256, 4, 2, 64, 512, 512)
+LAYER = Layer(Attention(hidden=256, query_heads=4, kv_heads=2, head_size=64), FeedForward(256, 512), 0)
+SHAPE = ModelShape(Decoder("SyntheticForCausalLM", (LAYER, LAYER), hidden=256, vocabulary=512))
 ROOF = Roof(1e12, 1e11)
 MAXIMUM = Limits(256, 0)
 

@@ -93,7 +93,7 @@ def test_what_is_unknown_is_absent_and_not_zero() -> None:
         "step_model_seconds{",
     ):
         assert f"\n{PREFIX}{name}" not in text
-    assert 'coverage="tokens"' in text
+    assert 'coverage="partial"' in text
 
 
 def test_a_histogram_counts_up_to_and_with_its_bounds() -> None:

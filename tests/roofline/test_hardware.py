@@ -52,9 +52,9 @@ def test_ridge_at_bf16(name: str, ridge: int) -> None:
 
 
 def test_fp8_weights_move_the_ridge_only_where_the_tensor_cores_have_fp8() -> None:
-    assert Roof.of(find("H100"), weights="fp8").ridge == pytest.approx(2 * Roof.of(find("H100")).ridge)
-    assert Roof.of(find("H100"), weights="int4").ridge == Roof.of(find("H100")).ridge
-    assert Roof.of(find("A100"), weights="fp8").ridge == Roof.of(find("A100")).ridge
+    assert Roof.of(find("H100"), activations="fp8").ridge == pytest.approx(2 * Roof.of(find("H100")).ridge)
+    assert Roof.of(find("H100"), activations="fp4").ridge == Roof.of(find("H100")).ridge
+    assert Roof.of(find("A100"), activations="fp8").ridge == Roof.of(find("A100")).ridge
 
 
 def test_peaks_are_dense_and_labels_belong_to_one_accelerator_each() -> None:

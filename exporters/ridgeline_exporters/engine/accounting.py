@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from ridgeline_exporters.engine.baseline import DecodeBaseline, StepModel
 from ridgeline_exporters.engine.metrics import PHASES, Sample, Totals
-from ridgeline_exporters.engine.steps import PhaseSums, StepRecord
+from ridgeline_exporters.engine.steps import StepRecord
 from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.model import ModelShape
-from ridgeline_exporters.roofline.work import PhaseWork, phase_work
+from ridgeline_exporters.roofline.windows import PhaseSums, Window
+from ridgeline_exporters.roofline.work import Phase, PhaseWork, phase_work
 
 WINDOW_SECONDS = 10.0
 WINDOW_STEP_SECONDS = 0.25
@@ -36,6 +37,11 @@ class Accounting:
         self._model = StepModel()
 
     @property
+    def windows(self) -> tuple[Window, ...]:
+        """Windows for which a step's record has to hold sums; none where the model's work is not known."""
+        return self._shape.windows if self._shape is not None else ()
+
+    @property
     def baseline_samples(self) -> int:
         """Decode-only steps learned from."""
         return self._baseline.samples
@@ -56,21 +62,21 @@ class Accounting:
         totals.tokens["prefill"] += prefill.tokens
         totals.tokens["decode"] += decode.tokens
         totals.prefills_finished += record.prefills_finished
-        share = prefill.tokens / (prefill.tokens + decode.tokens)
-        prefill_work = self._work("prefill", prefill, share)
-        decode_work = self._work("decode", decode, 1.0 - share)
+        tokens = prefill.tokens + decode.tokens
+        prefill_work = self._work("prefill", prefill, tokens)
+        decode_work = self._work("decode", decode, tokens)
         totals.steps[record.kind].observe(seconds)
-        prefill_seconds = seconds * self._time_share(share, prefill_work, decode_work)
+        prefill_seconds = seconds * self._time_share(prefill.tokens / tokens, prefill_work, decode_work)
         totals.busy_seconds["prefill"] += prefill_seconds
         totals.busy_seconds["decode"] += seconds - prefill_seconds
         if decode.tokens:
             self._decode_time(record, seconds)
         self._model.add(decode.sequences, decode.kv_tokens, prefill.tokens, seconds)
 
-    def _work(self, phase: str, sums: PhaseSums, weight_share: float) -> PhaseWork | None:
+    def _work(self, phase: Phase, sums: PhaseSums, step_tokens: int) -> PhaseWork | None:
         if self._shape is None or not sums.tokens:
             return None
-        work = phase_work(self._shape, sums.tokens, sums.attended_pairs, sums.kv_tokens, sums.sampled, weight_share)
+        work = phase_work(self._shape, phase, sums, step_tokens)
         self._totals.flops[phase] += work.flops
         kinds = self._totals.bytes[phase]
         kinds["weights"] += work.weight_bytes

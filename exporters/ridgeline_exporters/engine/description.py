@@ -13,6 +13,7 @@ from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.formats import UnsupportedModel
 from ridgeline_exporters.roofline.hardware import UnknownAccelerator, find
 from ridgeline_exporters.roofline.model import ModelShape
+from ridgeline_exporters.roofline.parallelism import Parallelism
 
 logger = logging.getLogger("vllm.plugins.ridgeline")
 
@@ -40,9 +41,13 @@ class Description:
 
     @property
     def coverage(self) -> str:
-        """What is counted: `full`, `work` (no peaks, so no utilisation) or `tokens` (the model's work is not known)."""
-        if self.shape is None:
-            return "tokens"
+        """What is counted: `full`, `work` (no peaks, so no utilisation) or `partial`.
+
+        Partial: some of the model's work, or all of it, is not known and a warning says which. Tokens and times always
+        are counted.
+        """
+        if self.shape is None or self.shape.uncounted:
+            return "partial"
         return "full" if self.roof is not None else "work"
 
     def labels(self) -> tuple[str, ...]:
@@ -56,9 +61,11 @@ def describe(scheduler: Any, settings: Settings) -> Description:
     model, parallel, scheduling = config.model_config, config.parallel_config, scheduler.scheduler_config
     dtype = str(model.dtype).removeprefix("torch.")
     kv_dtype = str(scheduler.cache_config.cache_dtype)
-    shape = _shape(model, dtype, kv_dtype)
-    gpus = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
-    accelerator, roof = _roof(settings, shape, gpus)
+    shared = Parallelism(
+        parallel.tensor_parallel_size, parallel.pipeline_parallel_size, getattr(parallel, "data_parallel_size", 1)
+    )
+    shape = _shape(model, dtype, kv_dtype, shared)
+    accelerator, roof = _roof(settings, shape, shared.gpus)
     budget = int(scheduler.max_num_scheduled_tokens)
     whole_prompts = not scheduling.enable_chunked_prefill or getattr(scheduling, "disable_chunked_mm_input", False)
     return Description(
@@ -77,14 +84,17 @@ def describe(scheduler: Any, settings: Settings) -> Description:
     )
 
 
-def _shape(model: Any, dtype: str, kv_dtype: str) -> ModelShape | None:
+def _shape(model: Any, dtype: str, kv_dtype: str, shared: Parallelism) -> ModelShape | None:
     config = model.hf_text_config.to_dict()
     if not config.get("architectures"):
         config["architectures"] = list(model.architectures)
     weights, head = _weights(model.quantization, config, dtype)
     cache = dtype if kv_dtype == "auto" and dtype == _THIRTY_TWO_BIT else kv_dtype
     try:
-        return ModelShape.from_config(config, weights, cache, lm_head=head)
+        shape = ModelShape.from_config(config, weights, cache, lm_head=head, parallelism=shared)
+        if shape.uncounted:
+            logger.warning("Ridgeline does not count the work of: %s", ", ".join(shape.uncounted))
+        return shape
     except UnsupportedModel as problem:
         logger.warning("Ridgeline counts tokens and times of this engine, but no FLOPs and bytes: %s", problem)
         return None
@@ -107,7 +117,7 @@ def _roof(settings: Settings, shape: ModelShape | None, gpus: int) -> tuple[str,
             logger.warning("Ridgeline publishes no utilisation for this engine: %s", problem)
             return name, None
         return name, Roof(gpus * flops, gpus * bandwidth)
-    known = Roof.of(accelerator, gpus, shape.weights.name if shape is not None else "bf16")
+    known = Roof.of(accelerator, gpus, shape.weights.activations if shape is not None else "bf16")
     return accelerator.name, Roof(
         known.flops_per_second if flops is None else gpus * flops,
         known.memory_bytes_per_second if bandwidth is None else gpus * bandwidth,

@@ -135,7 +135,7 @@ class Exporter:
             started = self._in_flight.popleft()
             since = started if self._last_completion is None else self._last_completion
             self._window.mark(completed)
-            record = read_step(output, self._states)
+            record = read_step(output, self._states, self._accounting.windows)
             self._accounting.add(record, max(0.0, completed - since))
             self._prefilling = record.prefill.sequences
             running = bool(self._in_flight) or bool(self._scheduler.running)

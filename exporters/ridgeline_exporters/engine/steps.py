@@ -5,9 +5,8 @@ to be computed again because the request was preempted. Any other position is *d
 One chunk can hold both (a preempted request catches up and goes on in the same step). A prompt that came by transfer
 is not prefill here; see `requests.admit`.
 
-For n new tokens behind P earlier ones, causal attention scores n P + n (n + 1) / 2 pairs. The KV that is read is P
-tokens for prefill and P + n for decode, once a step, as `roofline.work` defines it. Only such sums are kept, so a step
-costs a few integer additions a request.
+Only sums over the requests are kept (`roofline.windows.PhaseSums`, which says what attends to what), so a step costs a
+few integer operations a request.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ridgeline_exporters.engine.requests import RequestState
+from ridgeline_exporters.roofline.windows import PhaseSums, Window
 
 
 class Phase(enum.StrEnum):
@@ -34,39 +34,14 @@ class StepKind(enum.StrEnum):
     MIXED = "mixed"
 
 
-class PhaseSums:
-    """What one step computes for one phase, over all its requests."""
-
-    __slots__ = ("attended_pairs", "kv_tokens", "sampled", "sequences", "tokens")
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.attended_pairs = 0
-        """(query, key) pairs that causal attention scores."""
-        self.kv_tokens = 0
-        """Tokens whose KV is read."""
-        self.sampled = 0
-        """Positions whose logits are used: none for a chunk that ends inside the prompt, and one more for each
-        speculated token."""
-        self.sequences = 0
-
-    def add(self, start: int, tokens: int, kv_tokens: int, sampled: int) -> None:
-        """Add `tokens` positions of one request from position `start` on."""
-        self.tokens += tokens
-        self.attended_pairs += tokens * start + tokens * (tokens + 1) // 2
-        self.kv_tokens += kv_tokens
-        self.sampled += sampled
-        self.sequences += 1
-
-
 class StepRecord:
     """What one step computes."""
 
     __slots__ = ("decode", "prefill", "prefills_finished")
 
-    def __init__(self) -> None:
-        self.prefill = PhaseSums()
-        self.decode = PhaseSums()
+    def __init__(self, windows: tuple[Window, ...] = ()) -> None:
+        self.prefill = PhaseSums(windows)
+        self.decode = PhaseSums(windows)
         self.prefills_finished = 0
         """Requests whose prompt was completed by this step."""
 
@@ -78,7 +53,7 @@ class StepRecord:
         return StepKind.MIXED if self.prefill.tokens else StepKind.DECODE
 
 
-def read_step(output: Any, states: Mapping[str, RequestState]) -> StepRecord:
+def read_step(output: Any, states: Mapping[str, RequestState], windows: tuple[Window, ...] = ()) -> StepRecord:
     """Account for one `SchedulerOutput`, in the order in which steps complete, and advance the requests' states.
 
     Contexts are taken from the output, not from the live requests: with asynchronous scheduling those are ahead.
@@ -86,8 +61,9 @@ def read_step(output: Any, states: Mapping[str, RequestState]) -> StepRecord:
     Args:
         output: vLLM's `SchedulerOutput` (or anything with its fields).
         states: every request of the output must have one.
+        windows: the distinct windows of the model's layers (`ModelShape.windows`).
     """
-    record = StepRecord()
+    record = StepRecord(windows)
     scheduled: Mapping[str, int] = output.num_scheduled_tokens
     speculated: Mapping[str, list[int]] = output.scheduled_spec_decode_tokens
     for new in output.scheduled_new_reqs:
@@ -98,7 +74,7 @@ def read_step(output: Any, states: Mapping[str, RequestState]) -> StepRecord:
         _add(record, state, new.num_computed_tokens, scheduled[new.req_id], len(speculated.get(new.req_id, ())))
     cached = output.scheduled_cached_reqs
     resumed = cached.resumed_req_ids
-    decode = record.decode
+    contexts: list[int] = []  # of decodes of one token
     for request_id, start in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
         state = states[request_id]
         tokens = scheduled[request_id]
@@ -106,13 +82,11 @@ def read_step(output: Any, states: Mapping[str, RequestState]) -> StepRecord:
             state.go_back()
         if tokens == 1 and start >= state.boundary:  # by far the most frequent case, written out
             state.computed = context = start + 1
-            decode.tokens += 1
-            decode.attended_pairs += context
-            decode.kv_tokens += context
-            decode.sampled += 1
-            decode.sequences += 1
+            contexts.append(context)
         else:
             _add(record, state, start, tokens, len(speculated.get(request_id, ())))
+    if contexts:
+        record.decode.add_decodes(contexts)
     return record
 
 
@@ -121,10 +95,10 @@ def _add(record: StepRecord, state: RequestState, start: int, tokens: int, specu
     prefill = min(tokens, max(0, state.boundary - start))
     sampled = 1 + speculated if end >= state.samples_from else 0
     if prefill:
-        record.prefill.add(start, prefill, start, sampled if prefill == tokens else 0)
+        record.prefill.add_prefill(start, prefill, sampled if prefill == tokens else 0)
         if end >= state.prompt_tokens and not state.prefill_counted:
             state.prefill_counted = True
             record.prefills_finished += 1
     if prefill < tokens:
-        record.decode.add(start + prefill, tokens - prefill, end, sampled)
+        record.decode.add_decode(start + prefill, tokens - prefill, sampled)
     state.computed = end

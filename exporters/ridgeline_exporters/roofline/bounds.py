@@ -4,7 +4,6 @@
 
 Ridge = peak FLOP/s / peak bytes/s: left of it (fewer FLOP/byte) memory limits, right of it compute does. The bound
 leaves out launch overhead, all-reduces and the efficiency of kernels: a real H100 step takes 1.2 to 2 times as long.
-With more tensor-parallel GPUs than KV heads, GPUs keep copies of KV heads; these copies are left out too.
 """
 
 from __future__ import annotations
@@ -27,11 +26,13 @@ class Roof:
     memory_bytes_per_second: float
 
     @classmethod
-    def of(cls, accelerator: Accelerator, tensor_parallel: int = 1, weights: str = "bf16") -> Roof:
-        """The roof over `tensor_parallel` GPUs, with the tensor cores' peak for this weight format."""
-        return cls(
-            tensor_parallel * accelerator.peak_flops(weights), tensor_parallel * accelerator.memory_bytes_per_second
-        )
+    def of(cls, accelerator: Accelerator, gpus: int = 1, activations: str = "bf16") -> Roof:
+        """The roof over so many GPUs, with the tensor cores' peak for activations in this format.
+
+        Take the format of most weights (`ModelShape.weights.activations`): layers left in 16 bit are slower, which
+        keeps the bound a lower one.
+        """
+        return cls(gpus * accelerator.peak_flops(activations), gpus * accelerator.memory_bytes_per_second)
 
     @property
     def ridge(self) -> float:
@@ -61,15 +62,24 @@ class Bound:
         return "compute" if self.compute_seconds > self.memory_seconds else "memory"
 
 
-def step_seconds(work: PhaseWork, accelerator: Accelerator, tensor_parallel: int = 1, weights: str = "bf16") -> float:
-    """Least seconds of this work on an engine of `tensor_parallel` GPUs."""
-    return Roof.of(accelerator, tensor_parallel, weights).bound(work).seconds
+def step_seconds(work: PhaseWork, accelerator: Accelerator, gpus: int = 1, activations: str = "bf16") -> float:
+    """Least seconds of this work on an engine of so many GPUs."""
+    return Roof.of(accelerator, gpus, activations).bound(work).seconds
 
 
 def decode_batch_at_ridge(shape: ModelShape, ridge: float) -> int:
     """Decode batch up to which streaming the weights takes longer than computing with them.
 
     Attention and activations are left out: reading caches never gets near the ridge with grouped or plain attention,
-    so with long contexts decode stays memory-bound at every batch.
+    so with long contexts decode stays memory-bound at every batch. With experts a larger batch reads more weights too,
+    until all are hit.
     """
-    return int(ridge * shape.weight_bytes / (shape.linear_flops_per_token + shape.lm_head_flops))
+    flops = shape.decode.flops_per_token + shape.lm_head_flops
+    low, high = 0, 1 + int(ridge * shape.step_weight_bytes(0.0, float("inf")) / flops)
+    while high - low > 1:
+        batch = (low + high) // 2
+        if batch * flops <= ridge * shape.step_weight_bytes(0.0, batch):
+            low = batch
+        else:
+            high = batch
+    return low

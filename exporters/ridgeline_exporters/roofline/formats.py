@@ -1,32 +1,30 @@
-"""Number formats of weights and KV cache, and what a checkpoint's `quantization_config` says about them.
+"""Number formats of weights and KV cache: bytes with their scales, and what the tensor cores can do with them.
 
-Bytes per element: bf16 (and fp16) 2, fp32 4, fp8 1. An int4 weight is half a byte plus one 16-bit scale per group of
-G weights, 0.5 + 2/G: 0.515625 at the usual G = 128. Left out, all below 1 %: zero points of asymmetric int4, FP8
-scales (one per tensor, channel or 128 x 128 block), scales of an FP8 KV cache.
+| format | bits | scale | sources |
+|---|---|---|---|
+| bf16 (fp16), fp32 | 16, 32 | none | |
+| fp8 | 8 | per tensor, 4 bytes per output channel, or 4 bytes per block (DeepSeek-V3: 128 x 128) | arXiv:2412.19437, 3.3 |
+| int8 | 8 | 4 bytes per output channel (W8A8), or 2 per group of weights (GPTQ) | compressed-tensors, GPTQModel |
+| int4 | 4 | 2 bytes per group of G inputs, half a byte more for a zero point: 0.515625 at G = 128 | AWQ, GPTQ |
+| mxfp4 | 4 | 1 byte (E8M0) per 32 inputs: 0.53125 | OCP Microscaling Formats 1.0, table 1 |
+| nvfp4 | 4 | 1 byte (E4M3) per 16 inputs, one number per tensor: 0.5625 | NVIDIA, arXiv:2509.25149, section 2 |
+
+Which matrices of a checkpoint have which format is read in `quantization`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SIXTEEN_BIT_BYTES = 2.0
 INT4_GROUP_SIZE = 128
-
-_ALIASES = {
-    "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "half": "bf16",
-    "fp32": "fp32", "float32": "fp32", "float": "fp32",
-    "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
-    "int4": "int4", "w4a16": "int4",
-}  # fmt: skip
-_KV_BYTES = {"bf16": 2.0, "fp32": 4.0, "fp8": 1.0}
 
 
 class UnsupportedModel(ValueError):  # noqa: N818 - names what is wrong, as the conditions of a fleet do
     """The roofline of this model is not known, and a guess would steer a fleet wrongly.
 
     Attributes:
-        feature: What is not known, such as "MixtralForCausalLM" or "sliding window attention".
+        feature: What is not known, such as "MambaForCausalLM" or "linear attention".
         cure: What the reader can do about it.
     """
 
@@ -37,114 +35,92 @@ class UnsupportedModel(ValueError):  # noqa: N818 - names what is wrong, as the 
 
 
 @dataclass(frozen=True, slots=True)
-class WeightFormat:
-    """Format of the weights in the layers' matrices and in the LM head."""
+class NumberFormat:
+    """Format of a weight matrix, with its scales."""
 
     name: str
-    """bf16 (which stands for fp16 too), fp32, fp8 or int4."""
-    bytes_per_weight: float
-    lm_head_bytes_per_weight: float
+    """bf16 (which stands for fp16 too), fp32, fp8, int8, int4, mxfp4 or nvfp4."""
+    bits: int
+    group_inputs: int = 0
+    """Inputs that share a scale; 0: all of them."""
+    group_outputs: int = 0
+    """Outputs that share a scale; 0: all of them. Both 0: one scale per tensor, too little to count."""
+    scale_bytes: float = 0.0
+    """Of one group, a zero point included."""
+    activations: str = "bf16"
+    """What the tensor cores multiply with: bf16, fp8, int8 or fp4. Weight-only formats are widened to bf16 first."""
+
+    def bytes_of(self, inputs: int, outputs: int) -> float:
+        """Bytes of a matrix with its scales."""
+        groups = 0
+        if self.group_inputs or self.group_outputs:
+            across = -(-inputs // self.group_inputs) if self.group_inputs else 1
+            along = -(-outputs // self.group_outputs) if self.group_outputs else 1
+            groups = across * along
+        return inputs * outputs * self.bits / 8 + groups * self.scale_bytes
 
 
-SIXTEEN_BIT_WEIGHTS = WeightFormat("bf16", SIXTEEN_BIT_BYTES, SIXTEEN_BIT_BYTES)
+SIXTEEN_BIT = NumberFormat("bf16", 16)
+THIRTY_TWO_BIT = NumberFormat("fp32", 32)
+FP8 = NumberFormat("fp8", 8, activations="fp8")
+FP8_PER_CHANNEL = replace(FP8, group_outputs=1, scale_bytes=4.0)
+INT8_PER_CHANNEL = NumberFormat("int8", 8, group_outputs=1, scale_bytes=4.0, activations="int8")
+MXFP4 = NumberFormat("mxfp4", 4, group_inputs=32, group_outputs=1, scale_bytes=1.0)
+NVFP4 = NumberFormat("nvfp4", 4, group_inputs=16, group_outputs=1, scale_bytes=1.0, activations="fp4")
 
 
-def weight_bytes_per_element(name: str, group_size: int = INT4_GROUP_SIZE) -> float:
-    """Bytes of one weight; `group_size` counts for int4 only, where zero or less means no groups."""
-    if name == "int4":
-        return 0.5 + (SIXTEEN_BIT_BYTES / group_size if group_size > 0 else 0.0)
-    return {"bf16": 2.0, "fp32": 4.0, "fp8": 1.0}[name]
+def fp8_in_blocks(inputs: int, outputs: int) -> NumberFormat:
+    """FP8 with a 32-bit scale per block of so many inputs and outputs."""
+    return replace(FP8, group_inputs=inputs, group_outputs=outputs, scale_bytes=4.0)
 
 
-def parse_format(name: str) -> str:
-    """bf16, fp32, fp8 or int4 for any usual spelling of it.
+def grouped_integer(bits: int, group_size: int = INT4_GROUP_SIZE, zero_points: bool = False) -> NumberFormat:
+    """Weight-only integers with a 16-bit scale per group of inputs; a group size of zero or less: per channel."""
+    return NumberFormat(
+        f"int{bits}", bits, group_inputs=max(0, group_size), group_outputs=1,
+        scale_bytes=SIXTEEN_BIT_BYTES + (bits / 8 if zero_points else 0.0),
+    )  # fmt: skip
+
+
+# What a caller may ask for by name. Scales per channel of fp8 and int8 are left out here (below 0.1 %).
+NAMED = {
+    "bf16": SIXTEEN_BIT,
+    "fp32": THIRTY_TWO_BIT,
+    "fp8": FP8,
+    "int8": replace(INT8_PER_CHANNEL, group_outputs=0, scale_bytes=0.0),
+    "int4": grouped_integer(4),
+    "mxfp4": MXFP4,
+    "nvfp4": NVFP4,
+}
+
+_ALIASES = {
+    "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "half": "bf16",
+    "fp32": "fp32", "float32": "fp32", "float": "fp32",
+    "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
+    "int8": "int8", "w8a8": "int8", "int4": "int4", "w4a16": "int4", "mxfp4": "mxfp4", "nvfp4": "nvfp4",
+}  # fmt: skip
+_KV_BYTES = {"bf16": 2.0, "fp32": 4.0, "fp8": 1.0}
+
+
+def parse_format(name: str) -> NumberFormat:
+    """The format for any usual spelling of its name.
 
     Raises:
         UnsupportedModel: for a format without a known roofline.
     """
     plain = name.lower().removeprefix("torch.")
     if plain not in _ALIASES:
-        raise UnsupportedModel(f"number format {name!r}", "its bytes are not known", "use bf16, fp8 or int4")
-    return _ALIASES[plain]
+        raise UnsupportedModel(f"number format {name!r}", "its bytes are not known", f"use one of {', '.join(NAMED)}")
+    return NAMED[_ALIASES[plain]]
 
 
-def kv_bytes_per_element(kv_cache: str | None, quantization: Mapping[str, object] | None = None) -> float:
-    """Bytes of one element of the KV cache; None and "auto" mean what the checkpoint asks for, else 16 bit."""
-    if kv_cache is None or kv_cache == "auto":
-        return _KV_BYTES["fp8"] if _asks_for_fp8_cache(quantization or {}) else SIXTEEN_BIT_BYTES
-    name = parse_format(kv_cache)
-    if name not in _KV_BYTES:
-        raise UnsupportedModel(f"KV cache format {kv_cache!r}", "vLLM has no such cache", "use bf16 or fp8")
-    return _KV_BYTES[name]
+def parse_kv_format(name: str) -> float:
+    """Bytes of one element of a KV cache in this format.
 
-
-def _asks_for_fp8_cache(quantization: Mapping[str, object]) -> bool:
-    scheme = quantization.get("kv_cache_scheme")
-    if isinstance(scheme, Mapping):
-        return (scheme.get("type"), scheme.get("num_bits")) == ("float", 8)
-    return str(quantization.get("kv_cache_quant_algo", "")).upper() == "FP8"
-
-
-def weight_format(weights: str | None, lm_head: str | None, quantization: Mapping[str, object] | None) -> WeightFormat:
-    """The format in force: what the caller says, else the checkpoint's quantization, else 16 bit.
-
-    `weights` alone stands for every matrix, the LM head included: the least that has to be read, hence a lower bound
-    for every checkpoint in that format. Checkpoints usually keep the LM head at 16 bit, and their
-    `quantization_config` says so.
+    Raises:
+        UnsupportedModel: for a format whose bytes are not known, such as vLLM's packed 4-bit caches.
     """
-    if weights is not None:
-        name = parse_format(weights)
-        head = parse_format(lm_head) if lm_head is not None else name
-        return WeightFormat(name, weight_bytes_per_element(name), weight_bytes_per_element(head))
-    found = _from_quantization(quantization) if quantization else SIXTEEN_BIT_WEIGHTS
-    if lm_head is None:
-        return found
-    return WeightFormat(found.name, found.bytes_per_weight, weight_bytes_per_element(parse_format(lm_head)))
-
-
-def _from_quantization(quantization: Mapping[str, object]) -> WeightFormat:
-    method = str(quantization.get("quant_method", "")).lower()
-    if method in {"fp8", "fbgemm_fp8"}:
-        return WeightFormat("fp8", 1.0, SIXTEEN_BIT_BYTES)
-    if method == "modelopt" and str(quantization.get("quant_algo", "")).upper() == "FP8":
-        return WeightFormat("fp8", 1.0, SIXTEEN_BIT_BYTES)
-    if method in {"gptq", "gptq_marlin", "awq", "awq_marlin"} and _integer(quantization.get("bits")) == 4:
-        size = weight_bytes_per_element("int4", _integer(quantization.get("group_size"), INT4_GROUP_SIZE))
-        head = size if quantization.get("lm_head") is True else SIXTEEN_BIT_BYTES
-        return WeightFormat("int4", size, head)
-    if method == "compressed-tensors":
-        return _from_compressed_tensors(quantization)
-    raise _unknown_quantization(method or "without quant_method")
-
-
-def _from_compressed_tensors(quantization: Mapping[str, object]) -> WeightFormat:
-    groups = quantization.get("config_groups")
-    schemes = [group.get("weights") for group in groups.values()] if isinstance(groups, Mapping) else []
-    formats = {_compressed_weight(scheme) for scheme in schemes if isinstance(scheme, Mapping)}
-    if len(formats) != 1:
-        raise _unknown_quantization("compressed-tensors with several or no weight formats")
-    name, size = formats.pop()
-    ignored = quantization.get("ignore")
-    head_ignored = isinstance(ignored, list) and any("lm_head" in str(entry) for entry in ignored)
-    return WeightFormat(name, size, SIXTEEN_BIT_BYTES if head_ignored else size)
-
-
-def _compressed_weight(scheme: Mapping[str, object]) -> tuple[str, float]:
-    kind, bits = scheme.get("type"), scheme.get("num_bits")
-    if (kind, bits) == ("float", 8):
-        return "fp8", 1.0
-    if (kind, bits) == ("int", 4):
-        return "int4", weight_bytes_per_element("int4", _integer(scheme.get("group_size")))
-    raise _unknown_quantization(f"compressed-tensors with {bits}-bit {kind} weights")
-
-
-def _integer(value: object, default: int = 0) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
-def _unknown_quantization(what: str) -> UnsupportedModel:
-    return UnsupportedModel(
-        f"quantization {what}",
-        "its bytes per weight are not known",
-        "serve the model in bf16, fp8 or int4 (GPTQ, AWQ or compressed-tensors with 4 bits)",
-    )
+    plain = _ALIASES.get(name.lower().removeprefix("torch."), "")
+    if plain not in _KV_BYTES:
+        raise UnsupportedModel(f"KV cache format {name!r}", "its bytes are not known", "use bf16 or fp8")
+    return _KV_BYTES[plain]

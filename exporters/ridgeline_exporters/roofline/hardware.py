@@ -51,21 +51,27 @@ class Accelerator:
     """One-way speed at which another engine can read from this GPU."""
     product_labels: tuple[str, ...] = ()
     """Values of the node label nvidia.com/gpu.product; time-slicing and MIG suffixes are left out."""
+    fp4_flops: float | None = None
+    """Dense FP4 FLOP/s; None where the tensor cores have no FP4."""
 
-    def peak_flops(self, weights: str) -> float:
-        """FLOP/s that GEMMs can reach with weights in this format.
+    @property
+    def int8_flops(self) -> float:
+        """Dense INT8 operations per second: twice BF16 on all tensor cores from Turing to Blackwell B200."""
+        return 2.0 * self.bf16_flops
 
-        Only FP8 weights meet FP8 activations: int4 weights are widened to 16 bit before the tensor cores see them,
-        and FP8 weights too on hardware without FP8.
+    def peak_flops(self, activations: str) -> float:
+        """FLOP/s that GEMMs can reach with activations in this format (`formats.NumberFormat.activations`).
+
+        The narrower of weights and activations does not count: 4-bit weights of a weight-only format are widened to
+        16 bit before the tensor cores see them, and FP8 and FP4 are on hardware that lacks them.
         """
-        if weights == "fp8" and self.fp8_flops is not None:
-            return self.fp8_flops
-        return self.bf16_flops
+        peaks = {"fp8": self.fp8_flops, "int8": self.int8_flops, "fp4": self.fp4_flops}
+        return peaks.get(activations) or self.bf16_flops
 
 
 def _gpu(
     name: str, bf16_tera: float, fp8_tera: float | None, memory_giga_per_s: float, memory_giga: float,
-    link_giga_per_s: float, *labels: str,
+    link_giga_per_s: float, *labels: str, fp4_tera: float | None = None,
 ) -> Accelerator:  # fmt: skip
     return Accelerator(
         name=name,
@@ -75,6 +81,7 @@ def _gpu(
         memory_bytes=memory_giga * GIGA,
         link_bytes_per_second=link_giga_per_s * GIGA,
         product_labels=labels,
+        fp4_flops=None if fp4_tera is None else fp4_tera * TERA,
     )
 
 
@@ -87,8 +94,8 @@ _ALL = (
     _gpu("H200-NVL-141GB", 835, 1671, 4800, 141, 50, "NVIDIA-H200-NVL"),
     _gpu("H20-SXM-96GB", 148, 296, 4000, 96, 50, "NVIDIA-H20"),
     _gpu("GH200-96GB", 989, 1978, 4000, 96, 50, "NVIDIA-GH200-480GB"),
-    _gpu("B200-SXM-180GB", 2250, 4500, 7700, 180, 100, "NVIDIA-B200"),
-    _gpu("GB200-186GB", 2500, 5000, 8000, 186, 100, "NVIDIA-GB200"),
+    _gpu("B200-SXM-180GB", 2250, 4500, 7700, 180, 100, "NVIDIA-B200", fp4_tera=9000),
+    _gpu("GB200-186GB", 2500, 5000, 8000, 186, 100, "NVIDIA-GB200", fp4_tera=10000),
     _gpu("A100-SXM4-80GB", 312, None, 2039, 80, 25, "NVIDIA-A100-SXM4-80GB"),
     _gpu("A100-SXM4-40GB", 312, None, 1555, 40, 25, "NVIDIA-A100-SXM4-40GB"),
     _gpu("A100-PCIe-80GB", 312, None, 1935, 80, 25, "NVIDIA-A100-80GB-PCIe"),

@@ -1,24 +1,32 @@
 """Work of one engine step, per phase: FLOPs, and bytes of weights, KV cache and activations.
 
 A request with P tokens in its cache that gets n new ones attends sum over i = 1..n of (P + i) = n P + n (n + 1) / 2
-pairs: causal attention counted exactly, so a prompt costs the same FLOPs however it is cut into chunks. It reads the
-cached tokens again in every chunk (P for a prompt chunk, whose own keys the kernel has just made; P + n for a decode,
-which reads its own from the cache) and writes n.
+pairs: causal attention counted exactly, so a prompt costs the same FLOPs however it is cut into chunks (but for MLA,
+which up-projects the cached latent again in each). It reads the cached tokens again in every chunk (P for a prompt
+chunk, whose own keys the kernel has just made; P + n for a decode, which reads its own from the cache) and writes n.
+In layers with a window only what lies inside counts, see `windows`.
 
-Every step streams all weights once, the LM head too: vLLM takes the logits of every request's last position, an
-unfinished prompt's as well. In a mixed step both phases share these bytes by their tokens, so that phases add up to
-the step. LM head FLOPs count for positions whose token is used.
+Every step streams its weights once, the LM head too: vLLM takes the logits of every request's last position, an
+unfinished prompt's as well. In a mixed step both phases share the weight bytes of all its tokens by their tokens, so
+that phases add up to the step; of experts the step reads those that its tokens hit (`layers.MixtureOfExperts`). LM head
+FLOPs count for positions whose token is used.
 
-Activations: inputs and outputs of the GEMMs at 16 bit, once each (see `ModelShape`). Fused kernels move less, norms
-and the residual sum a little more.
+The state of linear attention is read and written once a step and sequence, and counts as KV.
+
+Activations: inputs and outputs of the GEMMs at 16 bit, once each. Fused kernels move less, norms and the residual sum a
+little more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from ridgeline_exporters.roofline.model import ModelShape
+from ridgeline_exporters.roofline.windows import PhaseSums
+
+Phase = Literal["prefill", "decode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +44,6 @@ class Sequence:
     def cached(self) -> int:
         """Tokens in its KV cache before this step."""
         return self.context - self.scheduled
-
-    @property
-    def attended_pairs(self) -> int:
-        """Pairs of a new token and a token that it attends to, itself included."""
-        return attended_pairs(self.scheduled, self.cached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +82,39 @@ class PhaseWork:
 NO_WORK = PhaseWork(0.0, 0.0, 0.0, 0.0, 0.0, 0)
 
 
-def attended_pairs(scheduled: int, cached: int) -> int:
-    """Causal pairs of `scheduled` new tokens on `cached` earlier ones."""
-    return scheduled * cached + scheduled * (scheduled + 1) // 2
-
-
-def phase_work(
-    shape: ModelShape, tokens: int, attended_pairs: int, kv_tokens_read: int, sampled: int, weight_share: float
-) -> PhaseWork:
+def phase_work(shape: ModelShape, phase: Phase, sums: PhaseSums, step_tokens: int) -> PhaseWork:
     """Work of one phase from its sums over requests: the cheap path for every step of an engine.
 
     Args:
         shape: The model.
-        tokens: New tokens of the phase.
-        attended_pairs: Sum of `attended_pairs` over its requests.
-        kv_tokens_read: Sum of cached tokens (prompt chunks) or contexts (decodes) over its requests.
-        sampled: Positions that go through the LM head.
-        weight_share: Part of the step's weight bytes, 0 to 1: its tokens by the tokens of the step.
+        phase: Which of the two.
+        sums: Of its requests, made with `shape.windows`.
+        step_tokens: New tokens of the whole step, of both phases.
     """
+    tokens = sums.tokens
+    if not tokens:
+        return NO_WORK
+    cost = shape.prefill if phase == "prefill" else shape.decode
+    flops = (
+        tokens * cost.flops_per_token
+        + sums.attended_pairs * cost.flops_per_pair
+        + sums.kv_tokens * cost.flops_per_kv_token
+        + sums.sampled * shape.lm_head_flops
+    )
+    state = sums.sequences * shape.state_bytes_per_sequence
+    kv_read = sums.kv_tokens * shape.full_kv_bytes_per_token + state
+    for i, kv_bytes in enumerate(shape.window_kv_bytes_per_token):
+        flops += sums.window_pairs[i] * cost.flops_per_window_pair[i]
+        kv_read += sums.window_kv_tokens[i] * kv_bytes
+    shared = shape.fixed_weight_bytes + shape.expert_bytes(step_tokens)
     return PhaseWork(
-        tokens * shape.linear_flops_per_token
-        + attended_pairs * shape.attention_flops_per_pair
-        + sampled * shape.lm_head_flops,
-        weight_share * shape.weight_bytes,
-        kv_tokens_read * shape.kv_bytes_per_token,
-        tokens * shape.kv_bytes_per_token,
-        tokens * shape.activation_bytes_per_token + sampled * shape.activation_bytes_per_sample,
+        flops,
+        tokens / step_tokens * shared + cost.weight_bytes,
+        kv_read,
+        tokens * shape.kv_bytes_per_token + state,
+        tokens * cost.activation_bytes_per_token
+        + sums.kv_tokens * cost.activation_bytes_per_kv_token
+        + sums.sampled * shape.activation_bytes_per_sample,
         tokens,
     )
 
@@ -117,22 +127,10 @@ def step_work(
     A prompt chunk that samples puts one position through the LM head, a decode all that it computes (more than one
     with speculative decoding).
     """
-    prompt_tokens = prompt_pairs = prompt_read = prompt_samples = 0
+    prefill, decode = PhaseSums(shape.windows), PhaseSums(shape.windows)
     for prompt in prefills:
-        prompt_tokens += prompt.scheduled
-        prompt_pairs += prompt.attended_pairs
-        prompt_read += prompt.cached
-        prompt_samples += prompt.samples
-    decode_tokens = decode_pairs = decode_read = decode_samples = 0
+        prefill.add_prefill(prompt.cached, prompt.scheduled, int(prompt.samples))
     for sequence in decodes:
-        decode_tokens += sequence.scheduled
-        decode_pairs += sequence.attended_pairs
-        decode_read += sequence.context
-        decode_samples += sequence.scheduled if sequence.samples else 0
-    total = prompt_tokens + decode_tokens
-    if not total:
-        return NO_WORK, NO_WORK
-    return (
-        phase_work(shape, prompt_tokens, prompt_pairs, prompt_read, prompt_samples, prompt_tokens / total),
-        phase_work(shape, decode_tokens, decode_pairs, decode_read, decode_samples, decode_tokens / total),
-    )
+        decode.add_decode(sequence.cached, sequence.scheduled, sequence.scheduled if sequence.samples else 0)
+    total = prefill.tokens + decode.tokens
+    return phase_work(shape, "prefill", prefill, total), phase_work(shape, "decode", decode, total)
