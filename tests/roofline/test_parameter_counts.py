@@ -36,9 +36,69 @@ PUBLISHED = {
     "qwen3-32b": 32_762_123_264,
     "phi-4": 14_659_507_200,
     "granite-3.1-8b": 8_170_848_256,
+    "mistral-7b-v0.1": 7_241_732_096,
+    "phi-3-mini-4k": 3_821_079_552,
+    "gemma-2-2b": 2_614_341_888,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-2-27b": 27_227_128_320,
+    "gemma-3-1b": 999_885_952,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_620_634_112,
+    "olmoe-1b-7b": 6_919_161_856,
+    "qwen1.5-moe-a2.7b": 14_315_784_192,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "qwen3-coder-480b-a35b": 480_154_875_392,
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v2": 235_741_434_880,
+    "deepseek-v3": 671_026_419_200,  # without the module that predicts a second token
+    "deepseek-r1": 671_026_419_200,
 }
 
-PUBLISHED_IN_BILLIONS = {"minitron-4b": 4.19}  # its card gives no exact count
+# Where no exact count of what is read here is published: model cards and reports, rounded as they round.
+PUBLISHED_IN_BILLIONS = {
+    "minitron-4b": 4.19,
+    "qwen2-57b-a14b": 57.41,
+    "gpt-oss-20b": 20.91,  # arXiv:2508.10925, table 1
+    "gpt-oss-120b": 116.83,
+    # Of the decoder: embeddings and the others of arXiv:2503.19786, table 1, which counts vision apart.
+    "gemma-3-4b": 3.88,
+    "gemma-3-12b": 11.77,
+}
+
+# Published to the billion, some with parts that are not read here.
+PUBLISHED_TO_THE_BILLION = {
+    "gemma-3-27b": 27,
+    "qwen3-next-80b-a3b": 80,
+    "llama-4-scout": 108,  # 109 with the vision encoder
+    "llama-4-maverick": 401,  # 400 to 402, with it
+    "glm-4.5": 353,  # 355 and 358 with the module that predicts a second token
+    "glm-4.5-air": 107,  # 106 to 110 with it
+    "kimi-k2": 1026,  # "1 T"
+}
+
+# Activated parameters per token, as published: of those that leave the embedding table out, without it.
+ACTIVE_IN_BILLIONS = {
+    "mixtral-8x7b": (12.9, True),  # arXiv:2401.04088: 13B
+    "mixtral-8x22b": (39.2, True),  # "39B"
+    "olmoe-1b-7b": (1.3, True),
+    "qwen1.5-moe-a2.7b": (2.7, True),
+    "qwen2-57b-a14b": (14.2, True),
+    "qwen3-30b-a3b": (3.4, True),  # "3.3B", cut off
+    "qwen3-235b-a22b": (22.2, True),
+    "qwen3-coder-480b-a35b": (35.5, True),
+    "gpt-oss-20b": (3.6, False),
+    "gpt-oss-120b": (5.1, False),
+    "deepseek-v2-lite": (2.5, False),  # "2.4B", cut off
+    "deepseek-v2": (21.4, True),  # "21B"
+    "deepseek-v3": (36.6, False),  # "37B"
+    "kimi-k2": (31.7, False),  # "32B"
+    "llama-4-scout": (17.2, True),  # "17B"
+    "llama-4-maverick": (17.2, True),
+    "glm-4.5": (32.9, False),  # "32B", cut off
+    "glm-4.5-air": (12.8, False),  # "12B", cut off
+    "qwen3-next-80b-a3b": (3.6, False),  # "3B"
+}
 
 KIBIBYTES_OF_KV_PER_TOKEN = {
     "llama-3.1-70b": 320,
@@ -48,11 +108,17 @@ KIBIBYTES_OF_KV_PER_TOKEN = {
     "qwen2.5-7b": 56,
     "yi-34b": 240,
     "llama-3.1-405b": 504,
+    "gemma-3-27b": 496,
+    "mixtral-8x7b": 128,
+    "qwen3-235b-a22b": 188,
+    "gpt-oss-120b": 72,
+    "deepseek-v3": 68.625,  # 61 layers of 512 + 64 elements, once for all heads
+    "qwen3-next-80b-a3b": 24,  # 12 of its 48 layers have a cache
 }
 
 
 def test_every_model_known_by_name_has_a_published_count_here() -> None:
-    assert set(MODELS) == PUBLISHED.keys() | PUBLISHED_IN_BILLIONS.keys()
+    assert set(MODELS) == PUBLISHED.keys() | PUBLISHED_IN_BILLIONS.keys() | PUBLISHED_TO_THE_BILLION.keys()
 
 
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
@@ -74,8 +140,26 @@ def test_parameters_round_to_what_people_quote(name: str, billions: float) -> No
     assert round(ModelShape.from_config(MODELS[name]).parameters / 1e9, 2) == billions
 
 
+@pytest.mark.parametrize(("name", "billions"), PUBLISHED_TO_THE_BILLION.items())
+def test_parameters_round_to_the_billions_that_are_published(name: str, billions: int) -> None:
+    assert round(ModelShape.from_config(MODELS[name]).parameters / 1e9) == billions
+
+
+def test_every_mixture_of_experts_has_a_published_active_count_here() -> None:
+    assert {name for name, config in MODELS.items() if ModelShape.from_config(config).experts} == {
+        *ACTIVE_IN_BILLIONS, "deepseek-r1"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "billions", "with_table"), [(k, *v) for k, v in ACTIVE_IN_BILLIONS.items()])
+def test_active_parameters_round_to_what_is_published(name: str, billions: float, with_table: bool) -> None:
+    shape = ModelShape.from_config(MODELS[name])
+    table = 0 if with_table else shape.decoder.vocabulary * shape.decoder.hidden
+    assert round((shape.active_parameters - table) / 1e9, 1) == billions
+
+
 @pytest.mark.parametrize(("name", "kibibytes"), KIBIBYTES_OF_KV_PER_TOKEN.items())
-def test_kv_bytes_per_token_at_16_bit(name: str, kibibytes: int) -> None:
+def test_kv_bytes_per_token_at_16_bit(name: str, kibibytes: float) -> None:
     assert ModelShape.from_config(MODELS[name]).kv_bytes_per_token == kibibytes * 1024
     assert ModelShape.from_config(MODELS[name], kv_cache="fp8").kv_bytes_per_token == kibibytes * 512
 
@@ -87,6 +171,15 @@ def test_kv_bytes_per_token_at_16_bit(name: str, kibibytes: int) -> None:
         pytest.param("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", id="Hub id of the instruct model"),
         pytest.param("meta-llama/Meta-Llama-3.1-70B", "llama-3.1-70b", id="older Hub id"),
         pytest.param("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b", id="Qwen"),
+        pytest.param("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b", id="Qwen with a date"),
+        pytest.param("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b", id="Mixtral"),
+        pytest.param("mistralai/Mistral-7B-v0.1", "mistral-7b-v0.1", id="the Mistral with a window"),
+        pytest.param("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b", id="the Mistral without"),
+        pytest.param("google/gemma-3-27b-it", "gemma-3-27b", id="Gemma"),
+        pytest.param("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout", id="Llama 4"),
+        pytest.param("meta-llama/Llama-2-7b-chat-hf", "llama-2-7b", id="Llama 2"),
+        pytest.param("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3", id="DeepSeek"),
+        pytest.param("openai/gpt-oss-120b", "gpt-oss-120b", id="gpt-oss"),
     ],
 )
 def test_a_model_is_found_by_name_and_by_hub_id(spelling: str, name: str) -> None:

@@ -183,7 +183,7 @@ MODELS: Mapping[str, Config] = {
 }  # fmt: skip
 
 # What Hub ids add to a name without changing sizes.
-_ADDITIONS = re.compile(r"^meta-|-(instruct|it|chat|base|pt|thinking|17b-16e|17b-128e|fp8|v0\.[123]|\d{4})(?=-|$)")
+_ADDITIONS = re.compile(r"^meta-|-(instruct|it|chat|hf|base|pt|thinking|17b-16e|17b-128e|fp8|v0\.[123]|\d{4})(?=-|$)")
 
 
 class UnknownModel(KeyError):  # noqa: N818 - names what is wrong, as the conditions of a fleet do
@@ -208,7 +208,7 @@ def find_model(name: str) -> Config:
         UnknownModel: with the names that are known.
     """
     last = name.lower().rpartition("/")[2]
-    for plain in (last, last.removesuffix("-hf"), _ADDITIONS.sub("", last)):
+    for plain in (last, _ADDITIONS.sub("", last)):
         if plain in MODELS:
             return MODELS[plain]
     raise UnknownModel(name)

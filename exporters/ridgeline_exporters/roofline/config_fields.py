@@ -12,6 +12,8 @@ from ridgeline_exporters.roofline.formats import UnsupportedModel
 
 Config = Mapping[str, object]
 
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
 # Fields that stand for a feature when they are above 1.
 FOREIGN_FIELDS = {
     "num_experts": "mixture of experts",
@@ -59,6 +61,11 @@ def size_or_none(config: Config, name: str) -> int | None:
 def flag(config: Config, name: str) -> bool:
     """Whether a switch is on; off where the field is missing."""
     return config.get(name) is True
+
+
+def expert_count(config: Config) -> str:
+    """Name of the field with the number of routed experts: transformers 5 writes some under another name than before."""
+    return next((name for name in EXPERT_COUNTS if config.get(name) is not None), EXPERT_COUNTS[0])
 
 
 def text_config(config: Config) -> Config:

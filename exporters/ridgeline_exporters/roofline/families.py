@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ridgeline_exporters.roofline.config_fields import (
+    EXPERT_COUNTS,
     Config,
+    expert_count,
     flag,
     layer_kinds,
     refuse_foreign_features,
@@ -49,16 +51,12 @@ def _plain(config: Config, layer: int) -> Block:
     return FeedForward(hidden, width, gated=False, bias=flag(config, "mlp_bias"))
 
 
-def _mixtral(config: Config, layer: int) -> Block:
-    return _experts(config, "num_local_experts", "intermediate_size")
-
-
-def _olmoe(config: Config, layer: int) -> Block:
-    return _experts(config, "num_experts", "intermediate_size")
+def _all_experts(config: Config, layer: int) -> Block:
+    return _experts(config, "intermediate_size")
 
 
 def _gpt_oss(config: Config, layer: int) -> Block:
-    block = _experts(config, "num_local_experts", "intermediate_size")
+    block = _experts(config, "intermediate_size")
     return replace(block, expert_bias=True, router_bias=True)
 
 
@@ -68,7 +66,7 @@ def _qwen(config: Config, layer: int) -> Block:
     step = size_or_none(config, "decoder_sparse_step") or 1
     if (isinstance(listed, list | tuple) and layer in listed) or (layer + 1) % step:
         return _dense(config, layer)
-    block = _experts(config, "num_experts", "moe_intermediate_size")
+    block = _experts(config, "moe_intermediate_size")
     shared = size_or_none(config, "shared_expert_intermediate_size") or 0
     return replace(block, shared_width=shared, shared_gate=bool(shared))
 
@@ -78,7 +76,7 @@ def _deepseek(config: Config, layer: int) -> Block:
     step = size_or_none(config, "moe_layer_freq") or 1
     if layer < (size_or_none(config, "first_k_dense_replace") or 0) or layer % step:
         return _dense(config, layer)
-    block = _experts(config, "n_routed_experts", "moe_intermediate_size")
+    block = _experts(config, "moe_intermediate_size")
     return replace(block, shared_width=(size_or_none(config, "n_shared_experts") or 0) * block.width)
 
 
@@ -94,12 +92,12 @@ def _llama4(config: Config, layer: int) -> Block:
     sparse = layer in listed if isinstance(listed, list | tuple) else layer % step == step - 1
     if not sparse:
         return FeedForward(size(config, "hidden_size"), size(config, "intermediate_size_mlp"))
-    block = _experts(config, "num_local_experts", "intermediate_size")
+    block = _experts(config, "intermediate_size")
     return replace(block, shared_width=block.width)
 
 
-def _experts(config: Config, count: str, width: str) -> MixtureOfExperts:
-    experts, taken = size(config, count), size(config, "num_experts_per_tok")
+def _experts(config: Config, width: str) -> MixtureOfExperts:
+    experts, taken = size(config, expert_count(config)), size(config, "num_experts_per_tok")
     if taken > experts:
         raise UnsupportedModel(
             f"config.json with num_experts_per_tok = {taken} of {experts} experts",
@@ -199,7 +197,7 @@ class Family:
     uncounted: tuple[str, ...] = ()
 
 
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok")
+_EXPERTS = (*EXPERT_COUNTS, "num_experts_per_tok")
 _LATENT = ("kv_lora_rank", *_EXPERTS)
 _LINEAR = ("linear_num_value_heads", *_EXPERTS)
 _VISION = ("vision encoder",)
@@ -226,8 +224,8 @@ FAMILIES: Mapping[str, Family] = {
     "Gemma2ForCausalLM": Family(layer_kinds="gemma2", norms=4, tied_by_default=True),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": replace(_GEMMA3, uncounted=_VISION),
-    "MixtralForCausalLM": Family(_mixtral, features=_EXPERTS),
-    "OlmoeForCausalLM": Family(_olmoe, features=_EXPERTS, query_key_norm="all"),
+    "MixtralForCausalLM": Family(_all_experts, features=_EXPERTS),
+    "OlmoeForCausalLM": Family(_all_experts, features=_EXPERTS, query_key_norm="all"),
     "Qwen2MoeForCausalLM": replace(_QWEN2, block=_qwen, features=_EXPERTS),
     "Qwen3MoeForCausalLM": Family(_qwen, features=_EXPERTS, query_key_norm="head"),
     "GptOssForCausalLM": Family(_gpt_oss, features=_EXPERTS, layer_kinds="gpt_oss", qkv_bias="always", sinks=True),
