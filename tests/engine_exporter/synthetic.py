@@ -16,7 +16,9 @@ from ridgeline_exporters.engine.description import Description
 from ridgeline_exporters.engine.exporter import Exporter
 from ridgeline_exporters.engine.requests import Objectives
 from ridgeline_exporters.roofline.bounds import Roof
-from ridgeline_exporters.roofline.layers import Attention, Decoder, FeedForward, Layer
+from ridgeline_exporters.roofline.feed_forward import FeedForward
+from ridgeline_exporters.roofline.layers import Decoder, Layer
+from ridgeline_exporters.roofline.mixers import Attention
 from ridgeline_exporters.roofline.model import ModelShape
 
 LAYER = Layer(Attention(hidden=256, query_heads=4, kv_heads=2, head_size=64), FeedForward(256, 512), 0)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline_exporters.engine.requests import RequestState, admit
-from ridgeline_exporters.engine.steps import PhaseSums, StepKind, StepRecord, read_step
+from ridgeline_exporters.engine.steps import StepKind, StepRecord, read_step
+from ridgeline_exporters.roofline.windows import AttentionWindow, PhaseSums
 from tests.engine_exporter.synthetic import SyntheticPrefillStats, SyntheticRequest, SyntheticSchedulerOutput, step
 
 
@@ -113,6 +114,26 @@ def test_the_last_prompt_token_of_a_received_prompt_counts_as_decode() -> None:
     record = read(step(new={"a": (100, 99, 1)}), {"a": state})
     assert sums(record) == (NOTHING, (1, 100, 100, 1, 1))
     assert (record.prefills_finished, state.external_tokens) == (0, 100)
+
+
+@pytest.mark.parametrize(
+    ("window", "pairs", "kv_tokens"),
+    [
+        # A chunk at positions 6 to 9 of a prompt, and decodes at positions 3, 20 and 21.
+        pytest.param(AttentionWindow(8), (7 + 8 + 8 + 8, 4 + 8 + 8), (6, 20), id="sliding"),
+        pytest.param(AttentionWindow(8, chunked=True), (7 + 8 + 1 + 2, 4 + 5 + 6), (6, 15), id="chunked"),
+        pytest.param(AttentionWindow(64), (7 + 8 + 9 + 10, 4 + 21 + 22), (6, 47), id="wider than all contexts"),
+        pytest.param(AttentionWindow(2), (2 * 4, 2 * 3), (1, 6), id="narrower than all contexts"),
+    ],
+)
+def test_sums_are_kept_for_each_window_of_the_model(
+    window: AttentionWindow, pairs: tuple[int, int], kv_tokens: tuple[int, int]
+) -> None:
+    states = {name: RequestState(3) for name in ("b", "c", "d")} | {"a": RequestState(20)}
+    record = read_step(step(cached={"a": (6, 4), "b": (3, 1), "c": (20, 1), "d": (21, 1)}), states, (window,))
+    assert (record.prefill.window_pairs, record.decode.window_pairs) == ([pairs[0]], [pairs[1]])
+    assert (record.prefill.window_kv_tokens, record.decode.window_kv_tokens) == ([kv_tokens[0]], [kv_tokens[1]])
+    assert (record.prefill.attended_pairs, record.decode.attended_pairs) == (7 + 8 + 9 + 10, 4 + 21 + 22)
 
 
 @given(

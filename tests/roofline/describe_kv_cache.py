@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
         init_distributed_environment(1, 0, f"file://{folder / 'rendezvous'}", 0, backend="gloo")
         initialize_model_parallel()
     torch.set_default_dtype(torch.bfloat16)
-    results = {}
+    results: dict[str, Any] = {}
     for i, job in enumerate(json.load(sys.stdin)):
         try:
             results[job["name"]] = layers(folder / str(i), job)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ridgeline_exporters.roofline.catalogue import MODELS
-from ridgeline_exporters.roofline.layers import GatedDeltaNet, LatentAttention, MixtureOfExperts
+from ridgeline_exporters.roofline.feed_forward import MixtureOfExperts
+from ridgeline_exporters.roofline.mixers import GatedDeltaNet, LatentAttention
 from ridgeline_exporters.roofline.model import ModelShape
 from ridgeline_exporters.roofline.windows import attended_pairs
 from ridgeline_exporters.roofline.work import Phase, Sequence, step_work

@@ -9,7 +9,7 @@ import pytest
 from ridgeline_exporters.roofline.catalogue import MODELS
 from ridgeline_exporters.roofline.model import ModelShape, UnsupportedModel
 from ridgeline_exporters.roofline.quantization import quantization
-from ridgeline_exporters.roofline.windows import Window
+from ridgeline_exporters.roofline.windows import AttentionWindow
 
 LLAMA = MODELS["llama-3.1-8b"]
 MATRICES, HEAD, NORMS = 6_979_321_856, 525_336_576, 266_240  # the last: 65 norms of 4,096
@@ -256,13 +256,13 @@ def test_layers_with_a_window(changes: Mapping[str, object], layers: int, full: 
     shape = ModelShape.from_config({**LLAMA, "num_hidden_layers": layers, **changes})
     seen = [layer.mixer.window for layer in shape.decoder.layers]
     assert [i for i, window in enumerate(seen) if window is None] == full
-    assert {window for window in seen if window is not None} == set(shape.windows) == {Window(64)}
+    assert {window for window in seen if window is not None} == set(shape.windows) == {AttentionWindow(64)}
 
 
 def test_llama_4_alternates_chunks_and_whole_contexts_and_experts() -> None:
     shape = ModelShape.from_config(MODELS["llama-4-maverick"])
     layers = shape.decoder.layers
-    assert [layer.mixer.window for layer in layers[:4]] == [Window(8192, chunked=True)] * 3 + [None]
+    assert [layer.mixer.window for layer in layers[:4]] == [AttentionWindow(8192, chunked=True)] * 3 + [None]
     assert [type(layer.feed_forward).__name__ for layer in layers[:2]] == ["FeedForward", "MixtureOfExperts"]
 
 
@@ -308,7 +308,11 @@ def test_mxfp4_covers_the_experts_only() -> None:
     ],
 )
 def test_modules_that_a_checkpoint_leaves_in_16_bit(ignored: list[str], layers: list[int]) -> None:
-    config = {**LLAMA, "num_hidden_layers": 3, "quantization_config": {"quant_method": "fp8", "ignored_layers": ignored}}
+    config = {
+        **LLAMA,
+        "num_hidden_layers": 3,
+        "quantization_config": {"quant_method": "fp8", "ignored_layers": ignored},
+    }
     formats = quantization(None, None, config["quantization_config"])  # type: ignore[arg-type]
     found = [i for i in range(3) if formats.of(i, "self_attn.q_proj").name == "bf16"]
     assert found == layers

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ridgeline_exporters.roofline.catalogue import MODELS
-from ridgeline_exporters.roofline.layers import Attention, MixtureOfExperts
+from ridgeline_exporters.roofline.feed_forward import MixtureOfExperts
+from ridgeline_exporters.roofline.mixers import Attention
 from ridgeline_exporters.roofline.model import ModelShape
 from ridgeline_exporters.roofline.parallelism import ONE_GPU, Parallelism
 from ridgeline_exporters.roofline.work import Sequence, step_work

@@ -7,17 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline_exporters.roofline.catalogue import MODELS
-from ridgeline_exporters.roofline.layers import (
-    Attention,
-    Decoder,
-    FeedForward,
-    GatedDeltaNet,
-    LatentAttention,
-    Layer,
-    MixtureOfExperts,
-)
+from ridgeline_exporters.roofline.feed_forward import FeedForward, MixtureOfExperts
+from ridgeline_exporters.roofline.layers import Decoder, Layer
+from ridgeline_exporters.roofline.mixers import Attention, GatedDeltaNet, LatentAttention
 from ridgeline_exporters.roofline.model import ModelShape
-from ridgeline_exporters.roofline.windows import PhaseSums, Window, attended_pairs
+from ridgeline_exporters.roofline.windows import AttentionWindow, PhaseSums, attended_pairs
 from ridgeline_exporters.roofline.work import NO_WORK, PhaseWork, Sequence, phase_work, step_work
 
 # Two layers, hidden 8, four query heads and two KV heads of size 2, gated feed-forward of 16, vocabulary of 32.
@@ -197,8 +191,8 @@ def test_a_larger_decode_batch_never_lowers_the_intensity_of_plain_attention(
 # ---------------------------------------------------------------- layers that are not plain
 
 
-@pytest.mark.parametrize("window", [Window(3), Window(3, chunked=True)], ids=["sliding", "chunked"])
-def test_a_window_counts_what_lies_inside_one_by_one(window: Window) -> None:
+@pytest.mark.parametrize("window", [AttentionWindow(3), AttentionWindow(3, chunked=True)], ids=["sliding", "chunked"])
+def test_a_window_counts_what_lies_inside_one_by_one(window: AttentionWindow) -> None:
     shape = of(Layer(ATTENTION, DENSE, 16), Layer(Attention(8, 4, 2, 2, window=window), DENSE, 16))
     prefill, decode = step_work(shape, [Sequence(4, 6, samples=False)], [Sequence(1, 8)])
     # Positions 2 to 5 of the prompt (counted from 0) and position 7 of the decode.
@@ -211,13 +205,11 @@ def test_a_window_counts_what_lies_inside_one_by_one(window: Window) -> None:
     assert prefill.kv_write_bytes == 4 * 2 * 16
 
 
-@given(
-    length=st.integers(1, 50), chunked=st.booleans(), cached=st.integers(0, 200), scheduled=st.integers(0, 200)
-)
+@given(length=st.integers(1, 50), chunked=st.booleans(), cached=st.integers(0, 200), scheduled=st.integers(0, 200))
 def test_pairs_in_a_window_in_closed_form_equal_the_sum_over_positions(
     length: int, chunked: bool, cached: int, scheduled: int
 ) -> None:
-    window = Window(length, chunked)
+    window = AttentionWindow(length, chunked)
     positions = range(cached, cached + scheduled)
     first_seen = [p - p % length if chunked else max(0, p - length + 1) for p in positions]
     assert window.attended_pairs(scheduled, cached) == sum(

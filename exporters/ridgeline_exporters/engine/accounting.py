@@ -10,7 +10,7 @@ from ridgeline_exporters.engine.metrics import PHASES, Sample, Totals
 from ridgeline_exporters.engine.steps import StepRecord
 from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.model import ModelShape
-from ridgeline_exporters.roofline.windows import PhaseSums, Window
+from ridgeline_exporters.roofline.windows import AttentionWindow, PhaseSums
 from ridgeline_exporters.roofline.work import Phase, PhaseWork, phase_work
 
 WINDOW_SECONDS = 10.0
@@ -37,7 +37,7 @@ class Accounting:
         self._model = StepModel()
 
     @property
-    def windows(self) -> tuple[Window, ...]:
+    def windows(self) -> tuple[AttentionWindow, ...]:
         """Windows for which a step's record has to hold sums; none where the model's work is not known."""
         return self._shape.windows if self._shape is not None else ()
 

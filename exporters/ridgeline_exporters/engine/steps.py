@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ridgeline_exporters.engine.requests import RequestState
-from ridgeline_exporters.roofline.windows import PhaseSums, Window
+from ridgeline_exporters.roofline.windows import AttentionWindow, PhaseSums
 
 
 class Phase(enum.StrEnum):
@@ -39,7 +39,7 @@ class StepRecord:
 
     __slots__ = ("decode", "prefill", "prefills_finished")
 
-    def __init__(self, windows: tuple[Window, ...] = ()) -> None:
+    def __init__(self, windows: tuple[AttentionWindow, ...] = ()) -> None:
         self.prefill = PhaseSums(windows)
         self.decode = PhaseSums(windows)
         self.prefills_finished = 0
@@ -53,7 +53,7 @@ class StepRecord:
         return StepKind.MIXED if self.prefill.tokens else StepKind.DECODE
 
 
-def read_step(output: Any, states: Mapping[str, RequestState], windows: tuple[Window, ...] = ()) -> StepRecord:
+def read_step(output: Any, states: Mapping[str, RequestState], windows: tuple[AttentionWindow, ...] = ()) -> StepRecord:
     """Account for one `SchedulerOutput`, in the order in which steps complete, and advance the requests' states.
 
     Contexts are taken from the output, not from the live requests: with asynchronous scheduling those are ahead.

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from ridgeline_exporters.roofline.feed_forward import MixtureOfExperts
 from ridgeline_exporters.roofline.formats import SIXTEEN_BIT, SIXTEEN_BIT_BYTES, NumberFormat
-from ridgeline_exporters.roofline.layers import (
-    Attention,
-    Decoder,
-    GatedDeltaNet,
-    LatentAttention,
-    Layer,
-    Matrix,
-    MixtureOfExperts,
-)
+from ridgeline_exporters.roofline.layers import Decoder, Layer
+from ridgeline_exporters.roofline.matrices import Matrix
+from ridgeline_exporters.roofline.mixers import Attention, GatedDeltaNet, LatentAttention
 from ridgeline_exporters.roofline.parallelism import Parallelism
 from ridgeline_exporters.roofline.quantization import EXPERTS, Quantization
-from ridgeline_exporters.roofline.windows import Window
+from ridgeline_exporters.roofline.windows import AttentionWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +78,7 @@ class Coefficients:
         self._kv_bytes, self._state_bytes = kv_bytes_per_element, state_bytes_per_element
         self._in_format: Counter[NumberFormat] = Counter()
         self._experts: Counter[tuple[MixtureOfExperts, float]] = Counter()
-        self.windows: tuple[Window, ...] = tuple(
+        self.windows: tuple[AttentionWindow, ...] = tuple(
             dict.fromkeys(layer.mixer.window for layer in decoder.layers if layer.mixer.window is not None)
         )
         self.prefill = PhaseCoefficients(flops_per_window_pair=[0.0] * len(self.windows))

@@ -23,21 +23,11 @@ from ridgeline_exporters.roofline.config_fields import (
     size_or_none,
     text_config,
 )
+from ridgeline_exporters.roofline.feed_forward import Block, FeedForward, MixtureOfExperts
 from ridgeline_exporters.roofline.formats import UnsupportedModel
-from ridgeline_exporters.roofline.layers import (
-    Attention,
-    Decoder,
-    FeedForward,
-    GatedDeltaNet,
-    LatentAttention,
-    Layer,
-    MixtureOfExperts,
-)
-from ridgeline_exporters.roofline.windows import Window
-
-Mixer = Attention | LatentAttention | GatedDeltaNet
-Block = FeedForward | MixtureOfExperts
-
+from ridgeline_exporters.roofline.layers import Decoder, Layer
+from ridgeline_exporters.roofline.mixers import Attention, GatedDeltaNet, LatentAttention, Mixer
+from ridgeline_exporters.roofline.windows import AttentionWindow
 
 # ---------------------------------------------------------------- feed-forward blocks: config, layer → block
 
@@ -131,11 +121,11 @@ def _attention(config: Config, family: Family, kind: str) -> Mixer:
     )
 
 
-def _window(config: Config, kind: str) -> Window | None:
+def _window(config: Config, kind: str) -> AttentionWindow | None:
     if kind == "sliding_attention":
-        return Window(size(config, "sliding_window"))
+        return AttentionWindow(size(config, "sliding_window"))
     if kind == "chunked_attention":
-        return Window(size(config, "attention_chunk_size"), chunked=True)
+        return AttentionWindow(size(config, "attention_chunk_size"), chunked=True)
     return None
 
 

@@ -1,6 +1,6 @@
 """A model in certain formats on the GPUs of one engine: what `work` and everybody else asks it.
 
-What a layer costs is told in `layers`, how GPUs share it in `parallelism`, which format its matrices have in
+What a layer costs is told in `mixers` and `feed_forward`, how GPUs share it in `parallelism`, which format its matrices have in
 `quantization`, how a config.json is read in `families`; `coefficients` sums all of it up:
 
     FLOPs per token        2 x matrices that a token goes through: of the experts, those that it takes  (LM head apart)
@@ -21,10 +21,11 @@ from functools import cached_property
 from ridgeline_exporters.roofline.coefficients import Coefficients, ExpertGroup, PhaseCoefficients
 from ridgeline_exporters.roofline.families import read_decoder
 from ridgeline_exporters.roofline.formats import SIXTEEN_BIT_BYTES, NumberFormat, UnsupportedModel
-from ridgeline_exporters.roofline.layers import Attention, Decoder, LatentAttention, Layer, MixtureOfExperts
+from ridgeline_exporters.roofline.layers import Decoder, Layer
+from ridgeline_exporters.roofline.mixers import Attention, LatentAttention
 from ridgeline_exporters.roofline.parallelism import ONE_GPU, Parallelism
 from ridgeline_exporters.roofline.quantization import Quantization, kv_bytes_per_element, quantization
-from ridgeline_exporters.roofline.windows import Window
+from ridgeline_exporters.roofline.windows import AttentionWindow
 
 __all__ = ["ExpertGroup", "ModelShape", "PhaseCoefficients", "UnsupportedModel"]
 
@@ -60,7 +61,7 @@ class ModelShape:
         self.parameters: int = sums.parameters
         self.active_parameters: int = sums.active_parameters
         """Those that one token meets: without the experts that it does not take, with both embedding tables."""
-        self.windows: tuple[Window, ...] = sums.windows
+        self.windows: tuple[AttentionWindow, ...] = sums.windows
         """Distinct windows; layers that see the whole context are counted apart from these."""
         self.prefill: PhaseCoefficients = sums.prefill
         self.decode: PhaseCoefficients = sums.decode
@@ -167,6 +168,4 @@ class ModelShape:
         return kept
 
     def _attentions(self) -> list[Attention | LatentAttention]:
-        return [
-            layer.mixer for layer in self.decoder.layers if isinstance(layer.mixer, Attention | LatentAttention)
-        ]
+        return [layer.mixer for layer in self.decoder.layers if isinstance(layer.mixer, Attention | LatentAttention)]

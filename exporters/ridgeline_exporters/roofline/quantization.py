@@ -78,7 +78,7 @@ class Quantization:
 
 def _names(layer: int, module: str) -> list[str]:
     if module == EXPERTS:  # one expert stands for all: formats that differ between experts are not known to exist
-        modules = [name for name in _NAMES_OF_EXPERTS]
+        modules = list(_NAMES_OF_EXPERTS)
         modules += [f"{name}.0.{part}" for name in _NAMES_OF_EXPERTS for part in _PARTS_OF_EXPERTS]
     else:
         modules = [module]
@@ -103,9 +103,7 @@ def _ignores_lm_head(patterns: Sequence[str]) -> bool:
     return any(_matches(pattern, [LM_HEAD]) for pattern in patterns if pattern != "Linear")
 
 
-def quantization(
-    weights: str | None, lm_head: str | None, config: Mapping[str, object] | None
-) -> Quantization:
+def quantization(weights: str | None, lm_head: str | None, config: Mapping[str, object] | None) -> Quantization:
     """The formats in force: what the caller says, else the checkpoint's config, else 16 bit.
 
     `weights` alone stands for every matrix, the LM head included: the least that has to be read, hence a lower bound

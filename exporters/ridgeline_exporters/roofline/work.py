@@ -8,7 +8,7 @@ In layers with a window only what lies inside counts, see `windows`.
 
 Every step streams its weights once, the LM head too: vLLM takes the logits of every request's last position, an
 unfinished prompt's as well. In a mixed step both phases share the weight bytes of all its tokens by their tokens, so
-that phases add up to the step; of experts the step reads those that its tokens hit (`layers.MixtureOfExperts`). LM head
+that phases add up to the step; of experts the step reads those that its tokens hit (`feed_forward.MixtureOfExperts`). LM head
 FLOPs count for positions whose token is used.
 
 The state of linear attention is read and written once a step and sequence, and counts as KV.
