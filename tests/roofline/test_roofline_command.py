@@ -102,18 +102,65 @@ def test_the_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "Hardware  4 x H100-SXM5-80GB: 3,956 TFLOPS, 13.40 TB/s, ridge 295 FLOP/byte",
         "",
         "phase    requests  context   TFLOP      GB  FLOP/byte  bound by  ms at least  tokens/s at most",
-        "prefill         1    2,048  285.88  184.64      1,548   compute           72            28,340",
-        "decode          1    2,048    0.14  139.70        1.0    memory           10                96",
-        "decode         32    2,048    4.62  161.20         29    memory           12             2,660",
-        "decode        256    2,048   36.96  316.58        117    memory           24            10,836",
+        "prefill         1    2,048  285.88  216.86      1,318   compute           72            28,340",
+        "decode          1    2,048    0.14  139.72        1.0    memory           10                96",
+        "decode         32    2,048    4.62  161.72         29    memory           12             2,652",
+        "decode        256    2,048   36.96  320.63        115    memory           24            10,699",
         "",
         "Decode floor, one sequence of 2,048 tokens: "
         "bf16 10 ms (96 tokens/s), fp8 5.24 ms (191 tokens/s), int4 2.73 ms (367 tokens/s)",
         "Decode is memory-bound up to a batch of about 295, and at every batch once caches are long.",
         "A split moves 671 MB of KV for a prompt of 2,048 tokens: 3.36 ms at 200 GB/s.",
-        "Room for about 448 thousand KV tokens in 90 % of 4 x 80 GB.",
-        "256 sequences of 2,048 tokens do not fit into it: at most 218 of them do.",
+        "Room for 218 sequences of 2,048 tokens (446 thousand KV tokens) in 90 % of 4 x 80 GB.",
+        "256 sequences of 2,048 tokens do not fit into it.",
     ]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_known_by_name_is_answered(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    assert run("--model", model) == 0
+    text = capsys.readouterr().out
+    found = answer(capsys, "--model", model)
+    experts = found["model"]["active_parameters"] < found["model"]["parameters"]
+    assert ("Experts are taken to be chosen uniformly" in text) is experts
+    assert bool(found["model"]["assumptions"]) is experts
+    assert sum(group["count"] for group in found["model"]["layers"]) == MODELS[model]["num_hidden_layers"]
+    assert all(0 < row["seconds"] < float("inf") for row in found["phases"])
+
+
+def test_a_mixture_of_experts_says_what_it_reads_and_what_a_token_meets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--model", "gpt-oss-120b") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "Model     gpt-oss-120b: 116.83 billion parameters, 5.71 of a token (GptOssForCausalLM)",
+        "Layers    18 x sliding window of 128 tokens, 4 of 128 experts; 18 x full attention, 4 of 128 experts",
+        "Memory    mxfp4 weights, 5.0 to 64.1 GB read per step; KV cache of 72 KiB a token",
+    ]
+    few, many = answer(capsys, "--model", "gpt-oss-120b", "--decode-batch", "1", "1000")["phases"][1:]
+    assert few["weight_bytes"] == pytest.approx(5.0e9, rel=0.01)
+    assert many["weight_bytes"] == pytest.approx(64.1e9, rel=0.01)
+
+
+def test_layers_with_a_window_leave_room_for_more_sequences(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--model", "gemma-3-27b", "--gpu", "h200", "--context", "32768") == 0
+    # 10 of 62 layers keep 32,768 tokens, the others 1,024, of 8 KiB each: 3.1 GB instead of 16.6.
+    assert "Room for 23 sequences of 32,768 tokens" in capsys.readouterr().out
+
+
+def test_a_latent_cache_on_every_gpu_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--model", "deepseek-v3", "--gpu", "h200", "--tensor-parallel", "8") == 0
+    text = capsys.readouterr().out
+    assert "The latent KV cache is kept 8 times (counted)." in text
+    assert "at every batch once caches are long" not in text
+
+
+def test_what_is_not_counted_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    whole = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": dict(MODELS["gemma-3-4b"])}
+    (tmp_path / "config.json").write_text(json.dumps(whole), encoding="utf-8")
+    assert run("--model", str(tmp_path)) == 0
+    assert "PARTIAL: not counted are: vision encoder." in capsys.readouterr().out
+    found = answer(capsys, "--model", str(tmp_path))["model"]
+    assert (found["coverage"], found["uncounted"]) == ("partial", ["vision encoder"])
 
 
 def test_a_small_prompt_is_bound_by_memory_like_a_decode(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +249,8 @@ def test_wrong_input_is_told_with_cause_and_cure(
     [
         pytest.param("{", "cannot be read", id="not JSON"),
         pytest.param("[]", "holds no JSON object", id="not an object"),
-        pytest.param('{"architectures": ["MixtralForCausalLM"]}', "MixtralForCausalLM: ", id="unsupported model"),
+        pytest.param('{"architectures": ["OPTForCausalLM"]}', "OPTForCausalLM: ", id="unknown architecture"),
+        pytest.param('{"architectures": ["LlamaForCausalLM"]}', "hidden_size = None", id="sizes missing"),
         pytest.param(None, "no config.json in", id="empty folder"),
     ],
 )
