@@ -10,6 +10,7 @@ from ridgeline_exporters.engine.control import Limits
 from ridgeline_exporters.engine.description import Description, describe
 from ridgeline_exporters.engine.settings import Settings
 from ridgeline_exporters.roofline.bounds import Roof
+from ridgeline_exporters.roofline.parallelism import Parallelism
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -34,7 +35,8 @@ def _vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 def synthetic_scheduler(config: dict[str, Any] | None = None, **changes: Any) -> Any:
     """The parts of a scheduler and its configuration that are read; `changes` replaces some of them by name."""
     values = {
-        "dtype": "torch.bfloat16", "quantization": None, "cache_dtype": "auto", "tensor": 1, "pipeline": 1, "rank": 0,
+        "dtype": "torch.bfloat16", "quantization": None, "cache_dtype": "auto", "tensor": 1, "pipeline": 1, "data": 1, "rank": 0, "whole": None,
+        "classes": ["LlamaForCausalLM"],
         "chunked": True, "budget": 8192, "threshold": 0, "tokens": 4096, "served": ["chat"],
     } | changes  # fmt: skip
     found = dict(LLAMA if config is None else config)
@@ -42,13 +44,15 @@ def synthetic_scheduler(config: dict[str, Any] | None = None, **changes: Any) ->
         dtype=values["dtype"],
         quantization=values["quantization"],
         hf_text_config=SimpleNamespace(to_dict=lambda: found),
-        architectures=["LlamaForCausalLM"],
+        hf_config=SimpleNamespace(quantization_config=values["whole"]),
+        architectures=values["classes"],
         served_model_name=values["served"],
         model="/models/llama",
     )
     parallel = SimpleNamespace(
         tensor_parallel_size=values["tensor"],
         pipeline_parallel_size=values["pipeline"],
+        data_parallel_size=values["data"],
         data_parallel_rank=values["rank"],
         data_parallel_index=values["rank"],
     )
@@ -108,6 +112,32 @@ def test_a_model_without_a_roofline_is_described_all_the_same(caplog: pytest.Log
     described = of(config={**LLAMA, "architectures": ["MambaForCausalLM"]})
     assert (described.shape, described.coverage) == (None, "partial")
     assert "MambaForCausalLM" in caplog.text
+
+
+def test_a_quantization_that_is_not_known_is_not_taken_for_16_bit(caplog: pytest.LogCaptureFixture) -> None:
+    described = of(quantization="experts_int8")
+    assert (described.shape, described.coverage) == (None, "partial")
+    assert "quantization experts_int8" in caplog.text
+
+
+def test_the_quantization_of_a_model_with_vision_is_said_of_the_whole(caplog: pytest.LogCaptureFixture) -> None:
+    text = {**LLAMA, "architectures": None, "sliding_window": None}
+    stored = {"quant_method": "compressed-tensors", "ignore": ["lm_head"], "config_groups": {"group_0": {
+        "targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 128}}}}  # fmt: skip
+    described = of(
+        config=text, quantization="compressed-tensors", whole=stored, classes=["Mistral3ForConditionalGeneration"]
+    )
+    assert described.shape is not None
+    assert described.shape.weights.name == "int4"
+    assert described.coverage == "partial"
+    assert "does not count the work of: vision encoder" in caplog.text
+
+
+def test_gpus_that_share_a_model_are_counted_together() -> None:
+    described = of(tensor=4, data=2)
+    assert described.shape is not None
+    assert described.shape.parallelism == Parallelism(4, 1, 2)
+    assert described.shape.kv_bytes_per_token == 2 * 1024  # two KV heads on four GPUs
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,11 @@ def _shape(model: Any, dtype: str, kv_dtype: str, shared: Parallelism) -> ModelS
     config = model.hf_text_config.to_dict()
     if not config.get("architectures"):
         config["architectures"] = list(model.architectures)
-    weights, head = _weights(model.quantization, config, dtype)
+    if not config.get("quantization_config"):  # models that see images too say it of the whole
+        config["quantization_config"] = getattr(getattr(model, "hf_config", None), "quantization_config", None)
     cache = dtype if kv_dtype == "auto" and dtype == _THIRTY_TWO_BIT else kv_dtype
     try:
+        weights, head = _weights(model.quantization, config, dtype)
         shape = ModelShape.from_config(config, weights, cache, lm_head=head, parallelism=shared)
         if shape.uncounted:
             logger.warning("Ridgeline does not count the work of: %s", ", ".join(shape.uncounted))
@@ -101,7 +103,9 @@ def _shape(model: Any, dtype: str, kv_dtype: str, shared: Parallelism) -> ModelS
 
 
 def _weights(method: str | None, config: Mapping[str, Any], dtype: str) -> tuple[str | None, str | None]:
-    if method in _ONLINE_QUANTIZATION and not config.get("quantization_config"):
+    if method is not None and not config.get("quantization_config"):
+        if method not in _ONLINE_QUANTIZATION:
+            raise UnsupportedModel(f"quantization {method}", "its bytes per weight are not known", "use fp8")
         return _ONLINE_QUANTIZATION[method]
     return (dtype, None) if method is None and dtype == _THIRTY_TWO_BIT else (None, None)
 

@@ -19,8 +19,14 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from ridgeline_exporters.roofline.coefficients import Coefficients, ExpertGroup, PhaseCoefficients
+from ridgeline_exporters.roofline.config_fields import text_config
 from ridgeline_exporters.roofline.families import read_decoder
-from ridgeline_exporters.roofline.formats import SIXTEEN_BIT_BYTES, NumberFormat, UnsupportedModel
+from ridgeline_exporters.roofline.formats import (
+    SIXTEEN_BIT_BYTES,
+    NumberFormat,
+    UnsupportedModel,
+    parse_kv_format,
+)
 from ridgeline_exporters.roofline.layers import Decoder, Layer
 from ridgeline_exporters.roofline.mixers import Attention, LatentAttention
 from ridgeline_exporters.roofline.parallelism import ONE_GPU, Parallelism
@@ -113,11 +119,13 @@ class ModelShape:
         """
         found = config.get("quantization_config")
         stored = found if isinstance(found, Mapping) else None
+        states = text_config(config).get("mamba_ssm_dtype")  # Qwen3.5 asks for 32 bit
         return cls(
             read_decoder(config),
             quantization(weights, lm_head, stored),
             kv_bytes_per_element(kv_cache, stored),
             parallelism,
+            SIXTEEN_BIT_BYTES if states is None else parse_kv_format(str(states)),
         )
 
     @property
