@@ -49,10 +49,14 @@ def test_equal_worlds_give_equal_snapshots() -> None:
 
     def of(names: str) -> object:
         engine_pods = [pod(name) for name in names]
-        return assemble(SPEC, engine_pods=engine_pods, probes=probes, routers=(), signals=signals, rules_window_seconds=30.0)
+        return assemble(
+            SPEC, engine_pods=engine_pods, probes=probes, routers=(), signals=signals, rules_window_seconds=30.0
+        )
 
     assert of("ab") == of("ba")
-    snapshot = assemble(SPEC, engine_pods=[pod("b"), pod("a")], probes=probes, routers=(), signals=signals, rules_window_seconds=30.0)
+    snapshot = assemble(
+        SPEC, engine_pods=[pod("b"), pod("a")], probes=probes, routers=(), signals=signals, rules_window_seconds=30.0
+    )
     assert [(e.pod, e.running_requests) for e in snapshot.engines] == [("a", None), ("b", 5)]
     assert snapshot.signals is signals
     assert snapshot.link_bytes_per_second == 200e9

@@ -17,9 +17,11 @@ import torch  # type: ignore[import-not-found]  # the engines bring it
 from torch.utils.flop_counter import FlopCounterMode  # type: ignore[import-not-found]
 from transformers import (  # type: ignore[import-not-found]
     CONFIG_MAPPING,
-    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoModelForCausalLM,
     DynamicCache,
+)
+from transformers.models.auto.modeling_auto import (  # type: ignore[import-not-found]
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
 )
 
 # Tokens in the cache, new tokens, positions that go through the LM head.
@@ -28,25 +30,21 @@ LONG_BIAS = "e_score_correction_bias"
 """A buffer in transformers, a tensor in checkpoints."""
 
 
+def model_type(architecture: str) -> str:
+    """What transformers calls the family of an architecture."""
+    for found, names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items():
+        if architecture == names:
+            return str(found)
+    raise ValueError(f"transformers does not know {architecture}")
+
+
 def make(config: dict[str, Any]) -> Any:
     """A model of the architecture that the config names, in float32."""
-    by_name = {model.__name__: model_type for model_type, model in _models()}
     fields = {name: value for name, value in config.items() if name not in {"architectures", "quantization_config"}}
-    made = CONFIG_MAPPING[by_name[config["architectures"][0]]](**fields)
+    made = CONFIG_MAPPING[model_type(config["architectures"][0])](**fields)
     made.architectures = list(config["architectures"])
     model = AutoModelForCausalLM.from_config(made, attn_implementation="eager", experts_implementation="eager")
     return model.eval()
-
-
-def _models() -> list[tuple[str, Any]]:
-    names = MODEL_FOR_CAUSAL_LM_MAPPING._model_mapping
-    found = []
-    for model_type, name in names.items():
-        try:
-            found.append((model_type, MODEL_FOR_CAUSAL_LM_MAPPING._load_attr_from_module(model_type, name)))
-        except (AttributeError, ImportError, ValueError):
-            continue
-    return found
 
 
 def count(model: Any) -> dict[str, dict[str, int]]:

@@ -12,8 +12,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
+
+from count_with_transformers import model_type  # type: ignore[import-not-found]  # beside this script
 
 os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
@@ -28,7 +31,8 @@ def layers(folder: Path, job: dict[str, Any]) -> list[dict[str, Any]]:
     from vllm.model_executor.model_loader.utils import initialize_model
 
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(job["config"]))
+    named = {**job["config"], "model_type": model_type(job["config"]["architectures"][0])}
+    (folder / "config.json").write_text(json.dumps(named))
     config = EngineArgs(
         model=str(folder), load_format="dummy", dtype="bfloat16", max_model_len=512, enforce_eager=True,
         block_size=BLOCK, skip_tokenizer_init=True, kv_cache_dtype=job.get("cache_dtype", "auto"),
@@ -70,6 +74,7 @@ def main(folder: Path) -> None:
             results[job["name"]] = layers(folder / str(i), job)
         except Exception as problem:
             results[job["name"]] = f"{type(problem).__name__}: {problem}"
+            traceback.print_exc()
     print("RESULT " + json.dumps(results))
 
 

@@ -33,6 +33,7 @@ def _dense(
         "intermediate_size": feed_forward,
         "vocab_size": vocabulary,
         "tie_word_embeddings": tied,
+        "sliding_window": None,
     }
 
 

@@ -169,6 +169,8 @@ class Family:
     """Fields of `config_fields.FOREIGN_FIELDS` that it knows."""
     layer_kinds: Literal["uniform", "listed", "gemma2", "gemma3", "gpt_oss", "llama4", "qwen", "hybrid"] = "uniform"
     """Which layers have which attention, where the config has no `layer_types`."""
+    window: int | None = None
+    """Length of the window where the config has no field `sliding_window`."""
     norms: int = 2
     """Norms of a layer, of `hidden_size` each."""
     norm_parameters: int = 1
@@ -193,8 +195,9 @@ _LINEAR = ("linear_num_value_heads", *_EXPERTS)
 _VISION = ("vision encoder",)
 
 _LLAMA = Family()
-_QWEN2 = Family(qkv_bias="always", output_bias=False, layer_kinds="qwen")
-_GEMMA3 = Family(layer_kinds="gemma3", norms=4, query_key_norm="head", tied_by_default=True)
+_MISTRAL = Family(window=4096)
+_QWEN2 = Family(qkv_bias="always", output_bias=False, layer_kinds="qwen", window=4096)
+_GEMMA3 = Family(layer_kinds="gemma3", window=4096, norms=4, query_key_norm="head", tied_by_default=True)
 _LLAMA4 = Family(_llama4, features=(*_EXPERTS, "attention_chunk_size"), layer_kinds="llama4")
 _QWEN3_5 = Family(
     mixer=_hybrid, features=_LINEAR, layer_kinds="hybrid", query_key_norm="head", gated_attention=True,
@@ -203,22 +206,24 @@ _QWEN3_5 = Family(
 
 FAMILIES: Mapping[str, Family] = {
     "LlamaForCausalLM": _LLAMA,
-    "MistralForCausalLM": _LLAMA,
-    "Mistral3ForConditionalGeneration": replace(_LLAMA, uncounted=_VISION),
+    "MistralForCausalLM": _MISTRAL,
+    "Mistral3ForConditionalGeneration": replace(_MISTRAL, uncounted=_VISION),
     "GraniteForCausalLM": _LLAMA,
     "Phi3ForCausalLM": _LLAMA,
     "SmolLM3ForCausalLM": Family(tied_by_default=True),
     "NemotronForCausalLM": Family(_plain, norm_parameters=2),
     "Qwen2ForCausalLM": _QWEN2,
-    "Qwen3ForCausalLM": Family(query_key_norm="head", layer_kinds="qwen"),
-    "Gemma2ForCausalLM": Family(layer_kinds="gemma2", norms=4, tied_by_default=True),
+    "Qwen3ForCausalLM": Family(query_key_norm="head", layer_kinds="qwen", window=4096),
+    "Gemma2ForCausalLM": Family(layer_kinds="gemma2", window=4096, norms=4, tied_by_default=True),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": replace(_GEMMA3, uncounted=_VISION),
     "MixtralForCausalLM": Family(_all_experts, features=_EXPERTS),
     "OlmoeForCausalLM": Family(_all_experts, features=_EXPERTS, query_key_norm="all"),
     "Qwen2MoeForCausalLM": replace(_QWEN2, block=_qwen, features=_EXPERTS),
     "Qwen3MoeForCausalLM": Family(_qwen, features=_EXPERTS, query_key_norm="head"),
-    "GptOssForCausalLM": Family(_gpt_oss, features=_EXPERTS, layer_kinds="gpt_oss", qkv_bias="always", sinks=True),
+    "GptOssForCausalLM": Family(
+        _gpt_oss, features=_EXPERTS, layer_kinds="gpt_oss", window=128, qkv_bias="always", sinks=True
+    ),
     "Glm4MoeForCausalLM": Family(
         _deepseek_balanced, features=_EXPERTS, query_key_norm="head", norms_by_flag="use_qk_norm", output_bias=False
     ),
@@ -246,7 +251,7 @@ def read_decoder(config: Config) -> Decoder:
     """
     architecture = _architecture(config)
     family = FAMILIES[architecture]
-    text = text_config(config)
+    text = {"sliding_window": family.window, **text_config(config)}
     refuse_foreign_features(text, architecture, family.features, _KNOWN)
     hidden = size(text, "hidden_size")
     norms = family.norms * family.norm_parameters * hidden
