@@ -2,14 +2,15 @@
 
     python -m tests.bench.fit_cost_model --points FILE.csv
 
-Three fits, each with few constants (`ridgeline.cost.hardware` holds the results, rounded):
+Four fits, each with few constants (`ridgeline.cost.hardware` holds the results, rounded):
 
 1. *Kernels*: measured times of single kernels on an H100, published with ai-dynamo/aiconfigurator (Apache-2.0, kernels
    of vLLM 0.24), give the shares of the peaks. They are listed below.
 2. *Serving runs* of the file: seconds per layer, seconds per request, and the shared prefix, which is a property of the
    runs. A steady state stands for the queue: the runs are far from saturation. The judge of it is the error on the
    models that were left out.
-3. *Batches* of the file (vLLM of 2023): constants of that engine, leaving out one row at a time: all are one
+3. *Serving runs of models with experts*: what a layer of experts takes, the rest as fitted before.
+4. *Batches* of the file (vLLM of 2023): constants of that engine, leaving out one row at a time: all are one
    model's.
 
 Every fit minimises the sum of |log(modelled / measured)|: one row that no model explains does not bend the rest.
@@ -26,11 +27,11 @@ from pathlib import Path
 from statistics import median
 
 from ridgeline.cost.efficiency import MICRO, AllReduce, Efficiency
-from ridgeline.cost.hardware import H100, VLLM_2023
+from ridgeline.cost.hardware import H100, REQUEST_SECONDS, VLLM_2023
 from ridgeline.cost.points import MeasuredPoint, read_points
-from ridgeline.cost.validation import batch_milliseconds, cost_of
-from ridgeline_exporters.roofline import catalogue
-from ridgeline_exporters.roofline.work import attended_pairs
+from ridgeline.cost.step_cost import StepCost
+from ridgeline.cost.validation import SHARED_PREFIX_TOKENS, batch_milliseconds, cost_of, shape_of
+from ridgeline_exporters.roofline.windows import attended_pairs
 
 Loss = Callable[[Sequence[float]], float]
 
@@ -134,12 +135,16 @@ Fit = Callable[[MeasuredPoint, Sequence[float]], Mapping[str, float]]
 
 
 def serving_milliseconds(point: MeasuredPoint, constants: Sequence[float]) -> dict[str, float]:
+    """A serving run. Constants: microseconds per layer, milliseconds per request, shared prefix in tokens."""
+    layer, request, prefix = constants
+    return steady_state(point, cost_of(point, replace(H100, layer_seconds=layer * MICRO)), request, prefix)
+
+
+def steady_state(point: MeasuredPoint, cost: StepCost, request: float, prefix: float) -> dict[str, float]:
     """A serving run's steady state: mean batch by Little's law, waiting for half a step, prompts alone in their steps.
 
-    Constants: microseconds per layer, milliseconds per request, shared prefix in tokens.
+    `request` is milliseconds, `prefix` tokens.
     """
-    layer, request, prefix = constants
-    cost = cost_of(point, replace(H100, layer_seconds=layer * MICRO))
     rate, budget = point.requests_per_second or 0.0, point.max_num_batched_tokens or 8192
     context = point.prompt_tokens + point.output_tokens / 2
     cached = round(min(prefix, point.prompt_tokens - 1))
@@ -163,6 +168,12 @@ def serving_milliseconds(point: MeasuredPoint, constants: Sequence[float]) -> di
         "itl_mean_ms": 1e3 * gap,
         "e2e_mean_ms": 1e3 * (first + (point.output_tokens - 1) * gap),
     }
+
+
+def expert_milliseconds(point: MeasuredPoint, constants: Sequence[float]) -> dict[str, float]:
+    """A serving run of a model with experts. Constant: microseconds per layer of experts."""
+    reached = replace(H100, expert_layer_seconds=constants[0] * MICRO)
+    return steady_state(point, cost_of(point, reached), 1e3 * REQUEST_SECONDS, SHARED_PREFIX_TOKENS)
 
 
 def efficiency_2023(constants: Sequence[float]) -> Efficiency:
@@ -229,13 +240,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Fits the constants of the cost model to measurements.")
     parser.add_argument("--points", type=Path, required=True, metavar="FILE.csv", help="measured points")
     points = read_points(parser.parse_args().points.read_text(encoding="utf-8").splitlines())
-    known = [point for point in points if point.model.lower() in catalogue.MODELS]
     fit_kernels()
     print("\nServing runs: microseconds per layer, milliseconds per request, shared prefix in tokens; median errors")
-    serving = [point for point in known if point.serving]
+    serving = [point for point in points if point.serving and not shape_of(point).experts]
     report(serving_milliseconds, serving, (32.0, 8.0, 150.0), lambda point: point.model)
+    print("\nServing runs with experts: microseconds per layer of experts")
+    experts = [point for point in points if point.serving and shape_of(point).experts]
+    report(expert_milliseconds, experts, (100.0,), lambda point: f"row {point.id}")
     print("\nBatches under vLLM of 2023: GEMM, weights, attention, ring GB/s, microseconds per launch, sequence")
-    batches = [point for point in known if not point.serving]
+    batches = [point for point in points if not point.serving]
     start = (0.6, 0.8, 0.4, 80.0, 350.0, 280.0)
     report(batch_milliseconds_2023, batches, start, lambda point: f"row {point.id}")
     return 0

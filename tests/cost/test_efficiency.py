@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ridgeline.cost.efficiency import MEBI, MICRO, AllReduce, Curve
 from ridgeline.cost.hardware import A100, B200, H100, H100_PCIE, H200, L40S, NVLINK_4, efficiency_of
 from ridgeline_exporters.roofline import hardware
-from ridgeline_exporters.roofline.work import attended_pairs
+from ridgeline_exporters.roofline.windows import attended_pairs
 from tests.bench.fit_cost_model import DECODE_ATTENTION, GEMM_16_BIT, PREFILL_ATTENTION, TOKENS
 
 

@@ -14,6 +14,8 @@ from ridgeline.cost.step_cost import EngineCost
 from ridgeline_exporters.roofline import catalogue, hardware
 from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.model import ModelShape
+from ridgeline_exporters.roofline.parallelism import Parallelism
+from ridgeline_exporters.roofline.windows import attended_pairs
 from ridgeline_exporters.roofline.work import Sequence, step_work
 from tests.cost.engines import engine
 
@@ -27,6 +29,12 @@ ENGINES = [
     engine("qwen2.5-7b", "h100", 8),
     engine("qwen2.5-0.5b", "l40s"),
     engine("llama-3.1-405b", "b200", 8),
+    engine("mixtral-8x7b", "h100", 2),
+    engine("deepseek-v3", "h200", 8, "fp8"),
+    engine("gpt-oss-120b", "h100", 2),
+    engine("gemma-3-27b", "a100", 2),
+    engine("qwen3-next-80b-a3b", "h200", 2),
+    engine("llama-4-scout", "h100", 4, "fp8"),
 ]
 engines = st.sampled_from(ENGINES)
 tokens = st.integers(0, 16384)
@@ -62,7 +70,7 @@ def test_a_decode_run_is_the_decode_only_step(cost: EngineCost, decodes: int, kv
 
 
 @given(
-    st.sampled_from(["llama-3.1-8b", "llama-2-7b", "llama-3.1-70b", "qwen2.5-0.5b"]),
+    st.sampled_from(["llama-3.1-8b", "llama-2-7b", "mixtral-8x7b", "deepseek-v2", "gpt-oss-20b", "gemma-3-27b"]),
     st.sampled_from(sorted(hardware.ACCELERATORS)),
     st.sampled_from([1, 2, 4]),
     st.sampled_from(["bf16", "fp8", "int4"]),
@@ -72,14 +80,15 @@ def test_a_decode_run_is_the_decode_only_step(cost: EngineCost, decodes: int, kv
 def test_no_step_is_faster_than_the_roofline(
     model: str, gpu: str, gpus: int, weights: str, prompts: list[tuple[int, int]], contexts: list[int]
 ) -> None:
-    shape, accelerator = ModelShape.from_config(catalogue.find_model(model), weights), hardware.find(gpu)
+    accelerator, config = hardware.find(gpu), catalogue.find_model(model)
+    shape = ModelShape.from_config(config, weights, parallelism=Parallelism(gpus))
     prefills = [Sequence(new, cached + new) for new, cached in prompts]
     decodes = [Sequence(1, context) for context in contexts]
     prefill, decode = step_work(shape, prefills, decodes)
-    bound = Roof.of(accelerator, gpus, weights).bound(prefill + decode)
-    seconds = EngineCost(shape, accelerator, gpus).seconds(
+    bound = Roof.of(accelerator, gpus, shape.weights.activations).bound(prefill + decode)
+    seconds = EngineCost(shape, accelerator).seconds(
         sum(each.scheduled for each in prefills),
-        sum(each.attended_pairs for each in prefills),
+        sum(attended_pairs(each.scheduled, each.cached) for each in prefills),
         sum(each.cached for each in prefills),
         len(decodes),
         sum(contexts),
@@ -133,10 +142,10 @@ def test_kv_heads_that_are_kept_twice_are_read_twice() -> None:
 
 
 def test_without_graphs_a_step_waits_for_its_launches() -> None:
-    shape = ModelShape.from_config(catalogue.find_model("llama-2-70b"))
-    cost = EngineCost(shape, hardware.find("h100"), 8, VLLM_2023)
+    shape = ModelShape.from_config(catalogue.find_model("llama-2-70b"), parallelism=Parallelism(8))
+    cost = EngineCost(shape, hardware.find("h100"), VLLM_2023)
     assert cost.seconds(0, 0, 0, 1, 600, 1) > 80 * VLLM_2023.launch_seconds
-    faster = EngineCost(shape, hardware.find("h100"), 8, replace(VLLM_2023, launch_seconds=0.0))
+    faster = EngineCost(shape, hardware.find("h100"), replace(VLLM_2023, launch_seconds=0.0))
     assert faster.seconds(0, 0, 0, 1, 600, 1) < 0.6 * cost.seconds(0, 0, 0, 1, 600, 1)
 
 
@@ -150,7 +159,28 @@ def test_fp8_weights_use_the_faster_tensor_cores_where_there_are_any() -> None:
 
 def test_the_efficiency_can_be_given() -> None:
     shape, gpu = ModelShape.from_config(catalogue.find_model("llama-3.1-8b")), hardware.find("h100")
-    slow = EngineCost(shape, gpu, 1, replace(H100, layer_seconds=1e-3))
+    slow = EngineCost(shape, gpu, replace(H100, layer_seconds=1e-3))
     assert slow.seconds(0, 0, 0, 1, 1, 1) == pytest.approx(
         EngineCost(shape, gpu).seconds(0, 0, 0, 1, 1, 1) + 32 * (1e-3 - H100.layer_seconds)
     )
+
+
+def test_experts_are_read_as_far_as_the_batch_hits_them() -> None:
+    cost = engine("mixtral-8x7b", "h100", 2)
+    one, few, many, more = (cost.decode_run(batch)[0] for batch in (1, 4, 64, 68))
+    assert few - one > 3 * (more - many), "two of eight experts at first, all of them soon"
+
+
+def test_a_short_window_counts_once_per_sequence_and_not_per_token() -> None:
+    gemma = engine("gemma-3-27b", "h100", 2)  # 10 of 62 layers see the whole context, 52 see 1,024 tokens
+    shape = ModelShape.from_config(catalogue.find_model("gemma-3-27b"), parallelism=Parallelism(2))
+    assert gemma.decode_run(1)[1] == pytest.approx(shape.full_kv_bytes_per_token / (0.90 * 2 * 3.35e12))
+    windowed = sum(shape.window_kv_bytes_per_token) * 1024 / (0.90 * 2 * 3.35e12)
+    assert gemma.decode_run(9)[0] - gemma.decode_run(1)[0] > 8 * windowed
+
+
+def test_latent_attention_decodes_near_the_ridge() -> None:
+    """512 + 64 elements a layer are read once for 128 heads: scores take as long as reading, or longer."""
+    cost = engine("deepseek-v3", "h100", 8, "fp8")
+    bytes_seconds = 61 * 8 * 576 * 2 / (0.90 * 8 * 3.35e12)  # every GPU keeps the whole latent
+    assert cost.decode_run(1)[1] >= bytes_seconds

@@ -12,8 +12,7 @@ from ridgeline.cost import validation
 from ridgeline.cost.hardware import H100, REQUEST_SECONDS
 from ridgeline.cost.points import MeasuredPoint
 from ridgeline.cost.step_cost import EngineCost
-from ridgeline.cost.validation import NEEDS_SIMULATOR, SHARED_PREFIX_TOKENS, evaluate, median_errors
-from ridgeline_exporters.roofline import catalogue
+from ridgeline.cost.validation import NEEDS_SIMULATOR, SHARED_PREFIX_TOKENS, evaluate, median_errors, shape_of
 from tests.bench.fit_cost_model import errors_of, fitted, serving_milliseconds
 from tests.cost.measured_points import (
     LAYER_MICROSECONDS,
@@ -32,8 +31,8 @@ def medians(errors: list[tuple[str, float]]) -> dict[str, float]:
     return {name: median(abs(e) for n, e in errors if n == name) for name in {name for name, _ in errors}}
 
 
-def known(points: list[MeasuredPoint], serving: bool) -> list[MeasuredPoint]:
-    return [point for point in points if point.serving == serving and point.model.lower() in catalogue.MODELS]
+def dense(points: list[MeasuredPoint], serving: bool) -> list[MeasuredPoint]:
+    return [point for point in points if point.serving == serving and not shape_of(point).experts]
 
 
 # --- measured points
@@ -42,7 +41,7 @@ def known(points: list[MeasuredPoint], serving: bool) -> list[MeasuredPoint]:
 def test_batches_are_met_within_the_limits(record_property: Callable[[str, object], None]) -> None:
     points, origin = measured_points()
     record_property("points", origin)
-    found = median_errors(evaluate(known(points, serving=False)))
+    found = median_errors(evaluate(dense(points, serving=False)))
     assert found["prompt_time_ms"] < 0.12, origin
     assert found["token_time_ms"] < 0.06, origin
 
@@ -53,7 +52,7 @@ def test_serving_runs_of_models_that_were_left_out_are_met_within_the_limits(
     """In their steady state, which stands for the queue of a lightly loaded engine."""
     points, origin = measured_points()
     record_property("points", origin)
-    points = known(points, serving=True)
+    points = dense(points, serving=True)
     errors: list[tuple[str, float]] = []
     for model in sorted({point.model for point in points}):
         constants = fitted(serving_milliseconds, [point for point in points if point.model != model], START)
@@ -68,7 +67,7 @@ def test_the_constants_in_force_are_those_that_fit() -> None:
     points, origin = measured_points()
     if not origin.startswith("measured"):
         pytest.skip(origin)
-    layer, request, prefix = fitted(serving_milliseconds, known(points, serving=True), START)
+    layer, request, prefix = fitted(serving_milliseconds, dense(points, serving=True), START)
     assert H100.layer_seconds == pytest.approx(layer * 1e-6, rel=0.05)
     assert pytest.approx(request * 1e-3, rel=0.05) == REQUEST_SECONDS
     assert pytest.approx(prefix, rel=0.05) == SHARED_PREFIX_TOKENS

@@ -82,6 +82,8 @@ class Efficiency:
     """Of the memory bandwidth, while 16-bit weights stream through a GEMM of few tokens."""
     weight_bandwidth_narrow: float
     """The same for weights of a byte or less: the fixed parts of a kernel weigh twice as much."""
+    expert_bandwidth: float
+    """The same for routed experts, of the bytes that uniform routing would read."""
     attention_compute: float
     """Of the 16-bit peak, in attention over a long prompt."""
     attention_ramp_keys: float
@@ -90,6 +92,8 @@ class Efficiency:
     """Of the memory bandwidth, while decodes read the cache."""
     layer_seconds: float
     """What each layer takes beside its bytes and FLOPs: start and end of its kernels, norms, rotary embedding."""
+    expert_layer_seconds: float
+    """What a layer with routed experts takes beyond that: routing, sorting tokens by expert, summing up."""
     step_seconds: float
     """What each step takes: scheduling, preparing inputs, sampling."""
     sequence_seconds: float
@@ -101,7 +105,7 @@ class Efficiency:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            share = field.name.startswith(("gemm_", "weight_", "kv_")) or field.name == "attention_compute"
+            share = field.name.startswith(("gemm_", "weight_", "expert_", "kv_")) or field.name == "attention_compute"
             if share and not 0.0 < value <= 1.0:
                 raise ValueError(f"{field.name} is {value}; give a share of the peak, above 0 and at most 1")
             if isinstance(value, float) and value < 0.0:

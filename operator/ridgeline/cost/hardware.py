@@ -11,6 +11,9 @@ H100 SXM is measured:
   3, attention of 13); norms, rotary embedding and gaps between kernels are the rest. `step_seconds` and
   `sequence_seconds` are fits published by inference-sim/inference-sim.
 
+- *Experts*: `expert_bandwidth` and `expert_layer_seconds` rest on serving runs of one model alone, Llama-4-Scout in FP8
+  on two GPUs (same source), and on uniform routing: real routers prefer some experts, and so read fewer.
+
 `python -m tests.bench.fit_cost_model --points FILE.csv` fits them anew, leaving out one model at a time.
 
 Other accelerators take an H100's value wherever nobody measured theirs, and their `source` says which they have of
@@ -54,10 +57,12 @@ H100 = Efficiency(
     gemm_compute_fp8=0.58,
     weight_bandwidth=0.88,
     weight_bandwidth_narrow=0.80,
+    expert_bandwidth=0.95,
     attention_compute=0.75,
     attention_ramp_keys=960.0,
     kv_bandwidth=0.90,
     layer_seconds=36 * MICRO,
+    expert_layer_seconds=100 * MICRO,
     step_seconds=126 * MICRO,
     sequence_seconds=4.4 * MICRO,
     all_reduce=NVLINK_4,
@@ -101,10 +106,12 @@ VLLM_2023 = Efficiency(
     gemm_compute_fp8=H100.gemm_compute_fp8,
     weight_bandwidth=0.636,
     weight_bandwidth_narrow=0.636,
+    expert_bandwidth=0.636,
     attention_compute=0.347,
     attention_ramp_keys=H100.attention_ramp_keys,
     kv_bandwidth=H100.kv_bandwidth,
     layer_seconds=H100.layer_seconds,
+    expert_layer_seconds=H100.expert_layer_seconds,
     step_seconds=H100.step_seconds,
     sequence_seconds=275 * MICRO,
     all_reduce=AllReduce.ring(76e9, 10 * MICRO),

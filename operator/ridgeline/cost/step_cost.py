@@ -10,8 +10,11 @@ Weights stream while the tensor cores work, hence the maxima; kernels, collectiv
 another, hence the sums. An all-reduce holds the step's tokens at 16 bit. The KV tokens of decodes enter in one linear
 term, so that a run of steps has a closed form.
 
+Routed experts stream at a share of the bandwidth of their own, those that the step's tokens hit. With pipeline
+parallelism the stages of a step follow one another: its seconds are the step's latency, while several are in flight.
+
 Not modelled: tiles (a chunk of 257 tokens can take longer than the line through 256 and 512 says), sequences of very
-different length in one batch, layers that see a window of the context (their tokens count in full), graph capture.
+different length in one batch, graph capture, all-to-all of whole experts between GPUs.
 """
 
 from __future__ import annotations
@@ -63,50 +66,50 @@ class EngineCost:
     """Steps of one engine.
 
     Args:
-        shape: The model; the formats of weights and KV cache are the shape's.
-        accelerator: One of the engine's GPUs.
-        tensor_parallel: How many of them there are.
+        shape: The model on the engine's GPUs; parallelism and formats of weights and KV cache are the shape's.
+        accelerator: One of the GPUs.
         efficiency: What they reach; by default what is known of the accelerator (`hardware.efficiency_of`).
     """
 
     __slots__ = (
         "_all_reduce",
         "_decode_kv_seconds",
-        "_gemm_bytes_per_second",
+        "_decode_window_seconds",
+        "_expert_bytes_per_second",
         "_gemm_flops_per_second",
         "_kv_seconds",
         "_pair_seconds",
         "_runs",
+        "_weight_bytes_per_second",
+        "_windows",
         "_work",
         "efficiency",
     )
 
-    def __init__(
-        self,
-        shape: ModelShape,
-        accelerator: Accelerator,
-        tensor_parallel: int = 1,
-        efficiency: Efficiency | None = None,
-    ) -> None:
+    def __init__(self, shape: ModelShape, accelerator: Accelerator, efficiency: Efficiency | None = None) -> None:
         reached = efficiency_of(accelerator) if efficiency is None else efficiency
-        work = ModelWork.of(shape, tensor_parallel)
-        roof = Roof.of(accelerator, tensor_parallel, shape.weights.name)
-        bandwidth = roof.memory_bytes_per_second
-        sixteen_bit = tensor_parallel * accelerator.bf16_flops
-        fp8 = roof.flops_per_second > sixteen_bit
-        narrow = shape.weights.bytes_per_weight <= 1.0
+        work = ModelWork.of(shape)
+        gpus, activations = shape.parallelism.tensor, shape.weights.activations
+        roof = Roof.of(accelerator, gpus, activations)
+        sixteen_bit = gpus * accelerator.bf16_flops
+        narrow = shape.weights.bits <= 8
         self.efficiency = reached
         self._work = work
         self._gemm_flops_per_second = roof.flops_per_second * (
-            reached.gemm_compute_fp8 if fp8 else reached.gemm_compute
+            reached.gemm_compute_fp8 if roof.flops_per_second > sixteen_bit else reached.gemm_compute
         )
-        self._gemm_bytes_per_second = bandwidth * (
+        bandwidth = roof.memory_bytes_per_second
+        self._weight_bytes_per_second = bandwidth * (
             reached.weight_bandwidth_narrow if narrow else reached.weight_bandwidth
         )
-        self._pair_seconds = work.attention_flops_per_pair / (sixteen_bit * reached.attention_compute)
-        self._kv_seconds = work.kv_bytes_per_token / (bandwidth * reached.kv_bandwidth)
-        self._decode_kv_seconds = max(self._kv_seconds, self._pair_seconds)
-        self._all_reduce = reached.all_reduce.among(tensor_parallel) if tensor_parallel > 1 else None
+        self._expert_bytes_per_second = bandwidth * reached.expert_bandwidth
+        attention, kv_bandwidth = sixteen_bit * reached.attention_compute, bandwidth * reached.kv_bandwidth
+        self._pair_seconds = work.pair_flops / attention
+        self._windows = tuple((window, flops / attention, size / kv_bandwidth) for window, flops, size in work.windows)
+        self._kv_seconds = work.kv_bytes_per_token / kv_bandwidth
+        self._decode_kv_seconds = max(self._kv_seconds, work.decode_pair_flops / attention)
+        self._decode_window_seconds = max(work.decode_window_bytes / kv_bandwidth, work.decode_window_flops / attention)
+        self._all_reduce = reached.all_reduce.among(gpus) if gpus > 1 else None
         self._runs: dict[int, tuple[float, float]] = {}
 
     def seconds(
@@ -125,25 +128,47 @@ class EngineCost:
         if tokens == samples == decode_sequences:
             first, second = self.decode_run(decode_sequences)
             return first + second * decode_kv_tokens
-        pairs = prefill_pairs + self.efficiency.attention_ramp_keys * prefill_tokens
-        prompts = max(pairs * self._pair_seconds, prefill_kv_tokens * self._kv_seconds)
-        return self._without_attention(tokens, samples) + prompts + self._decode_kv_seconds * decode_kv_tokens
+        ramp = self.efficiency.attention_ramp_keys * prefill_tokens
+        scores, reads = (prefill_pairs + ramp) * self._pair_seconds, prefill_kv_tokens * self._kv_seconds
+        for window, pair_seconds, kv_seconds in self._windows:
+            seen = window * prefill_tokens
+            scores += (min(prefill_pairs, seen) + ramp) * pair_seconds
+            reads += min(prefill_kv_tokens, seen) * kv_seconds
+        return (
+            self._without_contexts(prefill_tokens, prefill_kv_tokens, decode_sequences, samples)
+            + max(scores, reads)
+            + self._decode_kv_seconds * decode_kv_tokens
+        )
 
     def decode_run(self, sequences: int) -> tuple[float, float]:
         """Seconds of a step that decodes so many sequences, as (first, per KV token), see `StepCost`."""
         run = self._runs.get(sequences)
         if run is None:
-            first = self._without_attention(sequences, sequences) if sequences > 0 else 0.0
+            first = self._without_contexts(0, 0, sequences, sequences) if sequences > 0 else 0.0
             run = self._runs[sequences] = (first, self._decode_kv_seconds)
         return run
 
-    def _without_attention(self, tokens: int, samples: int) -> float:
+    def _without_contexts(self, prompts: int, cached: int, decodes: int, samples: int) -> float:
+        """What a step takes but for attention over contexts."""
         work, reached = self._work, self.efficiency
-        flops = tokens * work.gemm_flops_per_token + samples * work.gemm_flops_per_sample
-        moved = work.weight_bytes + tokens * work.gemm_bytes_per_token + samples * work.gemm_bytes_per_sample
+        tokens = prompts + decodes
+        flops = (
+            prompts * work.gemm_flops_per_token[0]
+            + decodes * work.gemm_flops_per_token[1]
+            + cached * work.gemm_flops_per_cached_token
+            + samples * work.gemm_flops_per_sample
+        )
+        weights, more_for_prompts, more_for_decodes = work.fixed_weight_bytes
+        moved = weights + tokens * work.gemm_bytes_per_token + samples * work.gemm_bytes_per_sample
+        moved += (more_for_prompts if prompts else 0.0) + (more_for_decodes if decodes else 0.0)
+        memory = moved / self._weight_bytes_per_second
+        if work.shape.experts:
+            memory += work.shape.expert_bytes(tokens) / self._expert_bytes_per_second
         layer = reached.layer_seconds
         if self._all_reduce is not None:
             layer += ALL_REDUCES_PER_LAYER * self._all_reduce.at(tokens * work.hidden * SIXTEEN_BIT_BYTES)
-        gemms = max(flops / self._gemm_flops_per_second, moved / self._gemm_bytes_per_second)
+        gemms = max(flops / self._gemm_flops_per_second, memory)
+        gemms += work.expert_layers * reached.expert_layer_seconds
         layers = max(gemms + work.layers * layer, work.layers * reached.launch_seconds)
-        return reached.step_seconds + samples * reached.sequence_seconds + layers
+        windows = decodes * self._decode_window_seconds
+        return reached.step_seconds + samples * reached.sequence_seconds + layers + windows

@@ -17,7 +17,8 @@ from ridgeline.cost.step_cost import EngineCost, StepCost
 from ridgeline_exporters.roofline import catalogue, hardware
 from ridgeline_exporters.roofline.hardware import Accelerator
 from ridgeline_exporters.roofline.model import ModelShape, UnsupportedModel
-from ridgeline_exporters.roofline.work import attended_pairs
+from ridgeline_exporters.roofline.parallelism import Parallelism
+from ridgeline_exporters.roofline.windows import attended_pairs
 
 SHARED_PREFIX_TOKENS = 190
 """Tokens of a prompt that the published serving runs found in the prefix cache: their load generator puts one of a few
@@ -68,6 +69,17 @@ def efficiency_for(point: MeasuredPoint, accelerator: Accelerator) -> Efficiency
     return VLLM_2023 if point.source == "splitwise" else efficiency_of(accelerator)
 
 
+def shape_of(point: MeasuredPoint) -> ModelShape:
+    """The model of this point on its GPUs.
+
+    Raises:
+        catalogue.UnknownModel: if the model has no known shape.
+        UnsupportedModel: if the model or its format has no known roofline.
+    """
+    config = catalogue.find_model(point.model)
+    return ModelShape.from_config(config, point.weights or None, parallelism=Parallelism(point.tensor_parallel))
+
+
 def cost_of(point: MeasuredPoint, efficiency: Efficiency | None = None) -> EngineCost:
     """Step times of the engine of this point.
 
@@ -77,8 +89,7 @@ def cost_of(point: MeasuredPoint, efficiency: Efficiency | None = None) -> Engin
         UnsupportedModel: if the model or its format has no known roofline.
     """
     accelerator = hardware.find(point.gpu)
-    shape = ModelShape.from_config(catalogue.find_model(point.model), point.weights or None)
-    return EngineCost(shape, accelerator, point.tensor_parallel, efficiency or efficiency_for(point, accelerator))
+    return EngineCost(shape_of(point), accelerator, efficiency or efficiency_for(point, accelerator))
 
 
 def batch_milliseconds(point: MeasuredPoint, cost: StepCost) -> dict[str, float]:
