@@ -1,0 +1,110 @@
+"""What the engine exporters of a fleet count, summed over its engines: the raw material of the recording rules.
+
+Names, bounds and meanings are those of `ridgeline_exporters.engine.metrics` and of `vllm:`; only what decisions and
+reports read is kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from enum import StrEnum
+
+from ridgeline.simulate.decode_run import DecodeRun
+from ridgeline_exporters.engine.metrics import FINE_SECONDS, FIRST_TOKEN_SECONDS, OUTPUT_TOKENS, PROMPT_TOKENS
+
+
+class Outcome(StrEnum):
+    """How a request ended. The first three are those of `ridgeline_engine_requests_total`."""
+
+    MET = "met"
+    FIRST_TOKEN_LATE = "first_token_late"  # noqa: S105  not a password
+    GAPS_LATE = "gaps_late"
+    FAILED = "failed"
+    """Its engine died under it: a miss for the client, unknown to the exporters."""
+    REFUSED = "refused"
+    """No engine could take it: none with the right role, or none that could ever hold its KV."""
+
+
+class Counters:
+    """Counters since the start of a simulation."""
+
+    __slots__ = (
+        "arrivals",
+        "cached_tokens",
+        "decode_seconds",
+        "decode_tokens",
+        "first_token_buckets",
+        "gap_buckets",
+        "kv_bytes_moved",
+        "kv_transfer_failures",
+        "outcomes",
+        "output_buckets",
+        "output_tokens",
+        "preemptions",
+        "prefill_tokens",
+        "prompt_buckets",
+        "prompt_tokens",
+        "stall_seconds",
+    )
+
+    def __init__(self) -> None:
+        self.arrivals = 0
+        self.outcomes = dict.fromkeys(Outcome, 0)
+        self.first_token_buckets = [0] * (len(FIRST_TOKEN_SECONDS) + 1)
+        """Requests by time to first token; the last bucket has no upper bound."""
+        self.gap_buckets = [0] * (len(FINE_SECONDS) + 1)
+        """Gaps between two tokens of a sequence."""
+        self.prompt_buckets = [0] * (len(PROMPT_TOKENS) + 1)
+        self.prompt_tokens = 0
+        self.output_buckets = [0] * (len(OUTPUT_TOKENS) + 1)
+        self.output_tokens = 0
+        self.prefill_tokens = 0
+        """Computed, neither cached nor transferred; recomputed ones again."""
+        self.decode_tokens = 0
+        self.cached_tokens = 0
+        self.decode_seconds = 0.0
+        """Steps that held decodes."""
+        self.stall_seconds = 0.0
+        """Of these, more than the decodes alone would have taken."""
+        self.preemptions = 0
+        self.kv_bytes_moved = 0.0
+        self.kv_transfer_failures = 0
+
+    def copy(self) -> Counters:
+        """The counters as they are now."""
+        twin = Counters.__new__(Counters)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(twin, name, value.copy() if isinstance(value, (list, dict)) else value)
+        return twin
+
+    def first_token(self, seconds: float) -> None:
+        """Count the first token of a request."""
+        self.first_token_buckets[bisect_left(FIRST_TOKEN_SECONDS, seconds)] += 1
+
+    def gap(self, seconds: float, sequences: int) -> None:
+        """Count the same gap of so many sequences; a negative number takes them back."""
+        self.gap_buckets[bisect_left(FINE_SECONDS, seconds)] += sequences
+
+    def decode_run(self, run: DecodeRun, steps: int, sequences: int) -> None:
+        """Count the first steps of a run."""
+        self.decode_seconds += run.seconds(steps)
+        self.decode_tokens += steps * sequences
+        first = run.first_seconds
+        bucket = bisect_left(FINE_SECONDS, first)
+        last = first + (steps - 1) * run.growth_seconds
+        below = 0
+        while bucket < len(FINE_SECONDS) and last > FINE_SECONDS[bucket]:
+            within = run.steps_up_to(FINE_SECONDS[bucket], steps)
+            self.gap_buckets[bucket] += (within - below) * sequences
+            below = within
+            bucket += 1
+        self.gap_buckets[bucket] += (steps - below) * sequences
+
+    def finished(self, outcome: Outcome, prompt_tokens: int, output_tokens: int) -> None:
+        """Count a request that has all its tokens."""
+        self.outcomes[outcome] += 1
+        self.prompt_buckets[bisect_left(PROMPT_TOKENS, prompt_tokens)] += 1
+        self.prompt_tokens += prompt_tokens
+        self.output_buckets[bisect_left(OUTPUT_TOKENS, output_tokens)] += 1
+        self.output_tokens += output_tokens
