@@ -90,9 +90,11 @@ def run(model: str, scenario: Mapping[str, Any]) -> dict[str, Any]:
             scheduler.max_num_scheduled_tokens = limits.pop(0)[1]
         output = scheduler.schedule()
         scheduled = output.num_scheduled_tokens
-        steps.append([now, dict(scheduled)])
+        if scheduled:  # a last call only tells the workers who has finished
+            steps.append([now, dict(scheduled)])
+            now += cost["fixed"]
         ends = {name: requests[name].num_computed_tokens for name in scheduled}  # already advanced by schedule()
-        now += cost["fixed"] + cost["token"] * sum(scheduled.values()) + cost["context"] * sum(ends.values())
+        now += cost["token"] * sum(scheduled.values()) + cost["context"] * sum(ends.values())
         names = list(scheduled)
         sampled = [[2 + int(name) % 400] if ends[name] >= requests[name].num_tokens else [] for name in names]
         scheduler.update_from_output(

@@ -272,7 +272,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     kv_blocks=st.sampled_from([45, 80, 500]),
@@ -308,9 +308,7 @@ def test_whatever_is_done_to_a_fleet_its_books_balance(
         served = [rows[n] for n, o in watch.ended.items() if o not in (Outcome.FAILED, Outcome.REFUSED)]
         if len(served) == len(rows):
             whole = sum(row.prompt_tokens + row.output_tokens - 1 for row in served)
-            transferred = fleet.counters.kv_bytes_moved / SETTINGS.kv_bytes_per_token
-            again = sum(transferred > 0 and r.prompt_tokens < 0 for r in served)
-            assert watch.computed - _pulled(watch) == whole + again + 1, "tokens are conserved"
+            assert watch.computed - _pulled(watch) == whole, "tokens are conserved"
 
 
 def _pulled(watch: Watch) -> int:

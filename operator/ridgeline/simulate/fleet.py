@@ -204,7 +204,6 @@ class Fleet:
         if not dead.ready:
             return
         gone = dead.fail(self.now)
-        dead.in_flight = dead.tokens_in_flight = 0
         for engine in self.engines.values():
             if engine is not dead:
                 scheduler = engine.scheduler
@@ -215,7 +214,7 @@ class Fleet:
         if back_after_seconds is not None:
             self.at(self.now + back_after_seconds, lambda now: self._return(dead))
         for request in gone:
-            self._lost(request, dead)
+            self._lost(request)
 
     def _return(self, engine: Engine) -> None:
         engine.ready = True
@@ -261,7 +260,7 @@ class Fleet:
             request.prefilling_for_another = True
             self._count(first, request, 1)
         if not first.ready:  # the router does not know yet
-            self._lost(request, first)
+            self._lost(request)
         else:
             first.enqueue(request, self.now)
 
@@ -276,16 +275,16 @@ class Fleet:
         engine = request.decode_engine
         assert engine is not None
         if not engine.ready:
-            self._lost(request, engine)
+            self._lost(request)
             return
         if request.kv_source is not None and not request.kv_source.holds(request.hold_key):
             engine.kv_failed(request, now)  # its source has died meanwhile
         engine.enqueue(request, now)
 
-    def _lost(self, request: Request, dead: Engine) -> None:
+    def _lost(self, request: Request) -> None:
         """An engine died with a request on it, or on its way to it."""
         for engine in (request.prefill_engine, request.decode_engine):
-            if engine is not None and engine is not dead:
+            if engine is not None:
                 self._count(engine, request, -1)
         source, key = request.kv_source, request.hold_key
         if source is not None:
