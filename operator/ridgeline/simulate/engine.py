@@ -17,6 +17,7 @@ from ridgeline.simulate.ingress import Ingress
 from ridgeline.simulate.kv_cache import Allocation
 from ridgeline.simulate.request import HoldKey, Request
 from ridgeline.simulate.scheduler import Chunk, EngineSettings, Scheduler
+from ridgeline_exporters.engine.baseline import StepModel
 
 
 class StepRecord(Protocol):
@@ -92,6 +93,8 @@ class Engine:
         self.prefills_finished = 0
         self.scheduler = Scheduler(settings)
         self.ingress = Ingress(link_bytes_per_second)
+        self.learn: StepModel | None = None
+        """Learns how long steps take, as the engine's exporter does; of a run, its first step."""
         self.ends_at: float | None = None
         """End of the step or run in flight; None while idle."""
         self.version = 0
@@ -257,6 +260,8 @@ class Engine:
             # The blocks of the first step are taken already.
             steps = decodes.steps_that_fit(scheduler.cache.free + scheduler.blocks_ahead, steps)
         self._run = DecodeRun(now, steps, first + per_token * decodes.kv_tokens, per_token * sequences)
+        if self.learn is not None:
+            self.learn.add(sequences, decodes.kv_tokens, 0, self._run.first_seconds)
         self._set_end(self._run.end_of(steps))
 
     def _start_step(self, chunks: list[Chunk], sequences: int, now: float) -> None:
@@ -276,6 +281,8 @@ class Engine:
         seconds = self._cost.seconds(
             tokens, pairs, read, sequences, decode_tokens, samples + len(self.scheduler.decodes.members)
         )
+        if self.learn is not None:
+            self.learn.add(sequences, decode_tokens, tokens, seconds)
         counters = self._counters
         counters.prefill_tokens += tokens
         if sequences:

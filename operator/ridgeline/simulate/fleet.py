@@ -23,6 +23,7 @@ from ridgeline.simulate.request import LATE_GAP_SHARE, Request
 from ridgeline.simulate.router import Router
 from ridgeline.simulate.scheduler import EngineSettings
 from ridgeline.simulate.traces import Arrival
+from ridgeline_exporters.engine.baseline import StepModel
 
 _HAND_OFF, _PULL, _STEP, _CALL = range(4)
 """Kinds of events, by which those of one moment are ordered; arrivals come before all."""
@@ -172,6 +173,11 @@ class Fleet:
         """Count the steps that are complete by now, as exporters would show them when they are scraped."""
         for engine in self.engines.values():
             engine.settle(self.now)
+
+    def learn_steps(self, model: StepModel) -> None:
+        """Let a model learn from the steps of all engines."""
+        for engine in self.engines.values():
+            engine.learn = model
 
     # ------------------------------------------------------------ levers
 
