@@ -23,12 +23,10 @@ from ridgeline.act.roles import set_roles
 from ridgeline.act.secret import Keys, UnusableSecretError, ensure_secret
 from ridgeline.act.stored import as_refusal, read_fleet, replica_failure, stored_status
 from ridgeline.api.conditions import ConditionType, Verdict
-from ridgeline.api.fleet import Action, FleetStatus, InferenceFleet, LastDecision, RouterType, Step
+from ridgeline.api.fleet import FleetStatus, InferenceFleet, RouterType, Step
 from ridgeline.api.names import API_VERSION, COMPONENT_ENGINE, COMPONENT_ROUTER, KIND, LABEL_COMPONENT, LABEL_FLEET
-from ridgeline.api.times import to_rfc3339
 from ridgeline.decide.plan import History
 from ridgeline.decide.snapshot import Snapshot
-from ridgeline.decide.step_plan import Outcome
 from ridgeline.metrics import OperatorMetrics
 from ridgeline.observe import pods as pod_facts
 from ridgeline.observe.engines import EngineProbe, probe_engines, with_counters_of
@@ -261,30 +259,9 @@ class Reconciler:
         answers: dict[ConditionType, Verdict],
         now: float,
     ) -> FleetStatus:
-        before = fleet.status
-        after = status.observed(fleet, snapshot, chosen.transition, chosen.token_budget)
-        changed: dict[str, object] = {
-            "conditions": conditions.conditions(answers, before.conditions, fleet.generation, now),
-            "arrivalBurstPercent": status.arrival_burst_percent(before, after, chosen.history.burst),
-        }
-        if chosen.plan is not None:
-            changed["lastDecision"] = status.last_decision(before.lastDecision, chosen.plan, now)
-            changed["recommendation"] = status.recommendation(
-                before.recommendation, chosen.recommendation, len(snapshot.live), now
-            )
-        if (step := chosen.step) is not None:
-            if step.outcome is Outcome.ROLLED_BACK:
-                changed["lastDecision"] = LastDecision(
-                    action=Action.ROLL_BACK,
-                    reason=step.verdict.reason,
-                    message=conditions.shortened(step.verdict.message),
-                    time=to_rfc3339(now),
-                )
-            if step.rolled_back_transitions is not None:
-                changed["rolledBackTransitions"] = step.rolled_back_transitions
-            if step.cooldown_until is not None:
-                changed["cooldownUntilTime"] = to_rfc3339(step.cooldown_until)
-        return after.model_copy(update=changed)
+        after = turn.status_after(fleet, snapshot, chosen, now)
+        told = conditions.conditions(answers, fleet.status.conditions, fleet.generation, now)
+        return status.with_conditions(after, told)
 
     async def _write(self, key: Key, raw: Object, memory: _Memory, after: FleetStatus, now: float) -> None:
         wanted = status.as_object(after)

@@ -147,6 +147,9 @@ def play(scenario: Scenario) -> Played:
     )
     fleet = Fleet(settings, scenario.cost, least_load(), record=record)
     for time, budget in scenario.limits:
-        fleet.at(time, lambda now, budget=budget: fleet.set_limit("engine-0", budget))  # type: ignore[misc]
+        if time == 0.0:
+            fleet.set_limit("engine-0", budget)
+        else:
+            fleet.at(time, lambda now, budget=budget: fleet.set_limit("engine-0", budget))  # type: ignore[misc]
     fleet.run(scenario.requests)
     return Played(steps, fleet.counters.preemptions)

@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ridgeline.act.status import wanted_budget
+from ridgeline.act.conditions import shortened
+from ridgeline.act.status import arrival_burst_percent, last_decision, observed, recommendation, wanted_budget
 from ridgeline.api.conditions import Verdict
-from ridgeline.api.fleet import Action, InferenceFleet, Role, TopologyStatus, TransitionStatus
-from ridgeline.api.times import from_rfc3339
+from ridgeline.api.fleet import (
+    Action,
+    FleetStatus,
+    InferenceFleet,
+    LastDecision,
+    Role,
+    TopologyStatus,
+    TransitionStatus,
+)
+from ridgeline.api.times import from_rfc3339, to_rfc3339
 from ridgeline.decide.decision import decide
 from ridgeline.decide.limits import limits_to_set
 from ridgeline.decide.plan import History, Plan
@@ -116,6 +125,38 @@ def _pause(transition: TransitionStatus, step: StepPlan, now: float, interval: f
 
 def _with_budget(topology: TopologyStatus, budget: int | None) -> TopologyStatus:
     return topology.model_copy(update={"tokenBudget": budget})
+
+
+def status_after(fleet: InferenceFleet, snapshot: Snapshot, chosen: Turn, now: float) -> FleetStatus:
+    """The status that a turn leaves; conditions are as before.
+
+    Args:
+        fleet: with the status of the pass before.
+        snapshot: what was seen in this pass.
+        chosen: what it came to.
+        now: Unix seconds.
+    """
+    before = fleet.status
+    after = observed(fleet, snapshot, chosen.transition, chosen.token_budget)
+    changed: dict[str, object] = {"arrivalBurstPercent": arrival_burst_percent(before, after, chosen.history.burst)}
+    if chosen.plan is not None:
+        changed["lastDecision"] = last_decision(before.lastDecision, chosen.plan, now)
+        changed["recommendation"] = recommendation(
+            before.recommendation, chosen.recommendation, len(snapshot.live), now
+        )
+    if (step := chosen.step) is not None:
+        if step.outcome is Outcome.ROLLED_BACK:
+            changed["lastDecision"] = LastDecision(
+                action=Action.ROLL_BACK,
+                reason=step.verdict.reason,
+                message=shortened(step.verdict.message),
+                time=to_rfc3339(now),
+            )
+        if step.rolled_back_transitions is not None:
+            changed["rolledBackTransitions"] = step.rolled_back_transitions
+        if step.cooldown_until is not None:
+            changed["cooldownUntilTime"] = to_rfc3339(step.cooldown_until)
+    return after.model_copy(update=changed)
 
 
 def acts(turn: Turn) -> bool:
