@@ -120,20 +120,20 @@ class Played:
 
 def play(scenario: Scenario) -> Played:
     """Play a scenario on an engine of the simulator, and write its runs out step by step."""
-    steps: list[tuple[float, dict[str, int]]] = []
+    played: list[tuple[float, dict[str, int]]] = []
     first, per_token = 0.0, scenario.cost.context
 
-    def record(engine: Engine, started_at: float, chunks: list[Chunk], decodes: list[Request], count: int) -> None:
+    def record(engine: Engine, started_at: float, chunks: list[Chunk], decodes: list[Request], steps: int) -> None:
         nonlocal first
         step = {str(r.identifier): 1 for r in decodes} | {str(c.request.identifier): c.tokens for c in chunks}
         if chunks:
-            steps.append((started_at, step))
+            played.append((started_at, step))
             return
         first, _ = scenario.cost.decode_run(len(decodes))
         tokens = engine.scheduler.decodes.kv_tokens
         time = started_at
-        for _ in range(count):
-            steps.append((time, step))
+        for _ in range(steps):
+            played.append((time, step))
             time += first + per_token * tokens
             tokens += len(decodes)
 
@@ -152,4 +152,4 @@ def play(scenario: Scenario) -> Played:
         else:
             fleet.at(time, lambda now, budget=budget: fleet.set_limit("engine-0", budget))  # type: ignore[misc]
     fleet.run(scenario.requests)
-    return Played(steps, fleet.counters.preemptions)
+    return Played(played, fleet.counters.preemptions)

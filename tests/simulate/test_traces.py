@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Iterator
@@ -87,7 +88,7 @@ def test_spread_arrivals_stay_in_their_slots_in_order_and_follow_the_seed() -> N
     raw = [Arrival(3.0 * (i // 10), 1, 1) for i in range(40)]
     spread = list(spread_arrivals(raw, 3.0, random.Random(3)))
     assert [int(a.seconds // 3.0) for a in spread] == [i // 10 for i in range(40)]
-    assert all(a.seconds <= b.seconds for a, b in zip(spread, spread[1:], strict=False))
+    assert all(a.seconds <= b.seconds for a, b in itertools.pairwise(spread))
     assert len({a.seconds for a in spread}) == 40
     assert spread == list(spread_arrivals(raw, 3.0, random.Random(3)))
 
