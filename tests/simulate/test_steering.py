@@ -92,7 +92,7 @@ def test_signals_are_what_happened_in_the_window() -> None:
     )
     steer(fleet, looker, Observer(fleet, LLAMA_70B))
     fleet.run(steady(120.0, 4.0))
-    now, snapshot = next(look for look in looker.seen if look[0] == 100.0)
+    _now, snapshot = next(look for look in looker.seen if look[0] == 100.0)
     signals = snapshot.signals
     assert isinstance(signals, Signals)
     newest, oldest = 95.0, 55.0  # evaluated at 97.5 s over the 45 s before it
@@ -120,7 +120,7 @@ def test_engines_learn_their_step_times() -> None:
 def test_orders_come_into_force_after_their_delay_and_the_routers() -> None:
     looker = Looker({2: Orders({"engine-0": Role.PREFILL, "engine-1": Role.DECODE}, {"engine-2": 512})})
     watched(looker)
-    seen = {now: snapshot for now, snapshot in looker.seen}
+    seen = dict(looker.seen)
     at_ten, after = seen[10.0], next(s for now, s in looker.seen if now > 10.0)
     assert at_ten.topology.mode is Mode.MIXED
     assert (after.topology.prefill, after.topology.decode, after.topology.mixed) == (1, 1, 2)
