@@ -72,6 +72,12 @@ def health() -> Row:
                     COUNT,
                     Query(series("ridgeline_engine_decode_baseline_samples"), "{{pod}}"),
                 ),
+                graph(
+                    "Decode step without prefill",
+                    "What an engine expects its current decodes to take alone: a longer step is stalled.",
+                    SECONDS,
+                    Query(series("ridgeline_engine_decode_baseline_seconds"), "{{pod}}"),
+                ),
                 rows_of(
                     "Engines",
                     "What each engine's numbers are computed from.",
@@ -85,6 +91,7 @@ def health() -> Row:
                         "kv_dtype": "KV cache",
                         "vllm_version": "vLLM",
                         "coverage": "Covers",
+                        "weights": "Weight bytes",
                     },
                 ),
             ),

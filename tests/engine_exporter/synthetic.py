@@ -131,6 +131,9 @@ class SyntheticScheduler:
         self.calls.append("finish")
         return [self.requests.pop(request_id) for request_id in request_ids if request_id in self.requests]
 
+    def set_pause_state(self, state: str) -> None:
+        self.calls.append(state)
+
 
 class Clock:
     """A clock that the test moves."""
@@ -185,7 +188,7 @@ class Bench:
         self.scheduler = SyntheticScheduler()
         self.monotonic = Clock(1000.0)
         self.wall = Clock(1_800_000_000.0)
-        description = Description("m", "synthetic", "0.32.0", "bfloat16", "bfloat16", shape, roof, 4096, MAXIMUM, 1, 0)
+        description = Description("m", "synthetic", "0.32.0", "bfloat16", "bfloat16", shape, roof, 4096, MAXIMUM, 1)
         self.control = Control(MAXIMUM, 1, objectives or Objectives())
         self.exporter = Exporter(self.scheduler, description, self.control, self.monotonic, self.wall)
 

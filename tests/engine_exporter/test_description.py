@@ -7,7 +7,7 @@ import pytest
 
 from ridgeline_exporters.engine import description
 from ridgeline_exporters.engine.control import Limits
-from ridgeline_exporters.engine.description import Description, describe
+from ridgeline_exporters.engine.description import Description, describe, rank
 from ridgeline_exporters.engine.settings import Settings
 from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.parallelism import Parallelism
@@ -154,13 +154,25 @@ def test_the_kv_cache_has_the_size_of_its_format(changes: dict[str, Any], kv_byt
     assert (described.shape.kv_bytes_per_token, described.kv_dtype) == (kv_bytes, kv_dtype)
 
 
-def test_limits_capacity_name_and_rank_are_read() -> None:
-    described = of(budget=2048, threshold=512, rank=3)
+def test_limits_capacity_and_name_are_read() -> None:
+    described = of(budget=2048, threshold=512)
     assert described.maximum == Limits(2048, 512)
-    assert (described.smallest_tokens, described.rank, described.model) == (1, 3, "chat")
+    assert (described.smallest_tokens, described.model) == (1, "chat")
     assert described.kv_capacity_tokens == 4096
     assert of(tokens=None).kv_capacity_tokens == 1600
     assert of(served=None).model == "/models/llama"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "expected"),
+    [
+        pytest.param(synthetic_scheduler(rank=3), 3, id="told"),
+        pytest.param(synthetic_scheduler(rank=None), 0, id="not data-parallel"),
+        pytest.param(object(), 0, id="another vLLM"),
+    ],
+)
+def test_the_rank_chooses_the_port_and_is_0_where_it_is_not_told(scheduler: Any, expected: int) -> None:
+    assert rank(scheduler) == expected
 
 
 def test_where_prompts_are_not_cut_the_budget_cannot_shrink() -> None:

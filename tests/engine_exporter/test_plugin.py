@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+import sys
+import types
+import urllib.request
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ridgeline_exporters.engine import plugin
+from ridgeline_exporters.engine import plugin, weights
 from ridgeline_exporters.engine.exporter import Exporter
-from tests.engine_exporter.synthetic import Bench, SyntheticScheduler, step, token
+from ridgeline_exporters.engine.server import ExporterServer
+from tests.engine_exporter.synthetic import SHAPE, Bench, SyntheticScheduler, step, token
 
 
 class Wrapped(SyntheticScheduler):
@@ -111,36 +116,147 @@ def test_an_error_of_the_engine_is_passed_on_unchanged(started: list[Exporter]) 
     assert started[0].up
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(OSError("port taken"), id="port taken"),
-        pytest.param(AttributeError("another vLLM"), id="another vLLM"),
-    ],
-)
-def test_an_exporter_that_cannot_start_leaves_the_engine_alone(
-    fault: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def build(*_: Any) -> Any:
-        raise fault
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ExporterServer]]:
+    """Servers that a test starts, on free ports of the loopback interface."""
+    servers: list[ExporterServer] = []
 
-    monkeypatch.setattr(plugin, "build", build)
-    caplog.set_level(logging.WARNING)
-    scheduler = Wrapped()
+    class Kept(ExporterServer):
+        def start(self) -> None:
+            servers.append(self)
+            super().start()
+
+    monkeypatch.setattr(plugin, "ExporterServer", Kept)
+    monkeypatch.setenv("RIDGELINE_EXPORTER_HOST", "127.0.0.1")
+    monkeypatch.setenv("RIDGELINE_EXPORTER_PORT", "0")
+    yield servers
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def works_as_ever(scheduler: SyntheticScheduler) -> None:
     output = step()
     scheduler.to_schedule.append(output)
     assert scheduler.schedule() is output
     assert scheduler.update_from_output(output, [])
     assert scheduler.finish_requests([], None) == []
     assert scheduler.calls == ["schedule", "update", "finish"]
+
+
+def scrape(server: ExporterServer) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_an_exporter_that_cannot_read_the_engine_serves_that_it_is_down(
+    served: list[ExporterServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    works_as_ever(Wrapped())  # it has no configuration that could be read
+    text = scrape(served[0])
+    assert "ridgeline_engine_exporter_up 0.0" in text
+    assert "ridgeline_engine_exporter_errors_total 1.0" in text
     assert len(caplog.records) == 1
 
 
-def test_a_taken_port_is_an_operating_system_error() -> None:
-    from ridgeline_exporters.engine.server import ExporterServer
+def test_a_scheduler_that_lacks_a_method_gets_an_exporter_that_is_down(
+    served: list[ExporterServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Renamed:
+        def schedule(self) -> str:
+            return "as ever"
 
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-        ExporterServer(("127.0.0.1", taken.getsockname()[1]), Bench().exporter, None)
+    caplog.set_level(logging.WARNING)
+    plugin.wrap(Renamed)
+    assert Renamed().schedule() == "as ever"
+    assert "ridgeline_engine_exporter_up 0.0" in scrape(served[0])
+    assert [record.message for record in caplog.records] == [
+        "The Ridgeline exporter does not know this vLLM and is off: "
+        "its scheduler has no update_from_output and no finish_requests."
+    ]
+
+
+def test_a_taken_port_leaves_the_engine_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(plugin, "_build", lambda *_: Bench().exporter)
+    monkeypatch.setenv("RIDGELINE_EXPORTER_HOST", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("RIDGELINE_EXPORTER_PORT", str(taken.getsockname()[1]))
+        works_as_ever(Wrapped())
+    assert len(caplog.records) == 1
+    assert "in use" in caplog.records[0].message
+
+
+def test_a_plug_in_that_fails_does_not_keep_the_engine_from_starting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(plugin, "wrap", raise_)
+    for name in ("vllm", "vllm.v1", "vllm.v1.core", "vllm.v1.core.sched"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    module = types.ModuleType("vllm.v1.core.sched.scheduler")
+    module.Scheduler = SyntheticScheduler  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    plugin.register()
+    assert "stays off" in caplog.text
+    assert "planted" in caplog.text
+
+
+def test_a_pause_reaches_the_scheduler_and_ends_what_counts_as_busy(started: list[Exporter]) -> None:
+    scheduler = Wrapped()
+    started[0]._last_completion = 1.0
+    scheduler.set_pause_state("paused")
+    assert scheduler.calls == ["paused"]
+    assert started[0]._last_completion is None
+
+
+class Core:
+    """As vLLM's EngineCore: builds a scheduler and has workers that it can call by a method's name."""
+
+    def __init__(self, answers: list[Any], executor: str = "mp") -> None:
+        self.answers = answers
+        self.vllm_config = SimpleNamespace(
+            parallel_config=SimpleNamespace(distributed_executor_backend=executor, nnodes=1)
+        )
+        self.scheduler = Wrapped()
+
+    def collective_rpc(self, method: str) -> list[Any]:
+        if isinstance(self.answers[0], Exception):
+            raise self.answers[0]
+        assert method == weights.METHOD
+        return self.answers
+
+
+class Worker:
+    """As vLLM's worker: gets the method by which it is asked."""
+
+
+PART = {"resident": 3_000_000, "looked_up": 500_000, "experts": 0}
+
+
+@pytest.mark.parametrize(
+    ("answers", "executor", "total"),
+    [
+        pytest.param([PART, PART], "mp", 5_000_000, id="two workers"),
+        pytest.param([PART, None], "mp", None, id="one cannot tell"),
+        pytest.param([{**PART, "resident": 500_000}], "mp", None, id="nothing was loaded"),
+        pytest.param([PART], "ray", None, id="workers elsewhere are not asked"),
+        pytest.param([RuntimeError("planted")], "mp", None, id="asking fails"),
+    ],
+)
+def test_the_weights_are_those_that_the_workers_loaded_or_else_computed(
+    answers: list[Any], executor: str, total: int | None, started: list[Exporter]
+) -> None:
+    plugin.wrap_core(Core, Worker)
+    plugin.wrap_core(Core, Worker)
+    Core(answers, executor)
+    gauges = started[0].gauges()
+    info = next(labels for labels, _ in gauges["info"])
+    assert info[-1] == ("computed" if total is None else "loaded")
+    assert list(gauges["weight_bytes"]) == [((), SHAPE.weight_bytes if total is None else total)]
+    assert getattr(Worker(), weights.METHOD)() is None, "a worker without a model cannot tell, and says so"
 
 
 def test_a_process_without_vllm_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:

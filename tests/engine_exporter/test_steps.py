@@ -10,10 +10,18 @@ from ridgeline_exporters.roofline.windows import AttentionWindow, PhaseSums
 from tests.engine_exporter.synthetic import SyntheticPrefillStats, SyntheticRequest, SyntheticSchedulerOutput, step
 
 
-def read(output: SyntheticSchedulerOutput, states: dict[str, RequestState]) -> StepRecord:
+def read(output: SyntheticSchedulerOutput, states: dict[str, RequestState], given: int = 1) -> StepRecord:
+    """Read a step and let it give `given` tokens to each request that gets any."""
     for new in output.scheduled_new_reqs:
         states.setdefault(new.req_id, RequestState(new.prompt_len))
-    return read_step(output, states)
+    record = read_step(output, states)
+    starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+    cached = output.scheduled_cached_reqs
+    starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    for name, start in starts.items():
+        if start + output.num_scheduled_tokens[name] >= states[name].samples_from:
+            states[name].output_tokens += given
+    return record
 
 
 def sums(record: StepRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:

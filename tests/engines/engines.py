@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,16 @@ def install_exporter(folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "ridgeline_exporters.install", str(folder)], check=True, cwd=ROOT)
 
 
+def install_test_plugin(folder: Path) -> None:
+    """Install the tests' own plug-in beside the exporter."""
+    package, information = folder / "ridgeline_engine_tests", folder / "ridgeline_engine_tests-0.dist-info"
+    shutil.copytree(Path(__file__).with_name("inside"), package, ignore=shutil.ignore_patterns("__pycache__"))
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: ridgeline_engine_tests\nVersion: 0\n")
+    entries = [f"{name} = ridgeline_engine_tests.{name}:register" for name in ("recording", "faults")]
+    (information / "entry_points.txt").write_text("\n".join(["[vllm.general_plugins]", *entries, ""]))
+
+
 def make_model(folder: Path) -> None:
     """Make the small model with the engines' interpreter."""
     subprocess.run([python(), ROOT / "tests" / "models" / "make_model.py", folder], check=True, capture_output=True)
@@ -87,11 +98,30 @@ def make_model(folder: Path) -> None:
 class Engine:
     """One engine process; `wait` until it answers, `stop` it in the end."""
 
-    def __init__(self, name: str, model: Path, plugin: Path, folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: Path,
+        plugin: Path,
+        folder: Path,
+        arguments: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it.
+
+        Args:
+            name: for the log.
+            model: folder of the model.
+            plugin: folder of the installed exporter.
+            folder: where the log goes.
+            arguments: of vLLM, beside or instead of the usual ones; None leaves one out, "" gives a flag alone.
+            environment: variables beside the usual ones.
+        """
         self.name = name
         self.port, self.exporter_port, side_channel = free_port(), free_port(), free_port()
+        self.folder = folder
         self.log = folder / f"{name}.log"
-        environment = os.environ | {
+        variables = os.environ | {
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
@@ -104,25 +134,25 @@ class Engine:
             "RIDGELINE_CONTROL_TOKEN": TOKEN,
             "RIDGELINE_PEAK_TERAFLOPS": "0.1",
             "RIDGELINE_PEAK_GIGABYTES_PER_SECOND": "20",
-        }
+        } | dict(environment or {})
         transfer = {
             "kv_connector": "NixlConnector",
             "kv_role": "kv_both",
             "kv_buffer_device": "cpu",
             "kv_load_failure_policy": "recompute",
         }
-        arguments = {
+        flags: dict[str, object] = {
             "--model": model, "--served-model-name": MODEL, "--host": "127.0.0.1", "--port": self.port,
             "--kv-cache-memory-bytes": 256 * 1024**2, "--block-size": BLOCK, "--max-model-len": 2048,
             "--max-num-seqs": 16, "--max-num-batched-tokens": BUDGET, "--kv-transfer-config": json.dumps(transfer),
         }  # fmt: skip
         command = [str(python()), "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager"]
-        for flag, value in arguments.items():
-            command += [flag, str(value)]
+        for flag, value in (flags | dict(arguments or {})).items():
+            command += [] if value is None else [flag] if value == "" else [flag, str(value)]
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "--", *command],
-                env=environment, stdout=output, stderr=output, cwd=folder, start_new_session=True,
+                env=variables, stdout=output, stderr=output, cwd=folder, start_new_session=True,
             )  # fmt: skip
 
     @property
@@ -207,6 +237,20 @@ def complete(url: str, prompt: str | list[int], tokens: int, **fields: Any) -> d
     assert status == 200, f"{status}: {text[:500]}"
     answer: dict[str, Any] = json.loads(text)
     return answer
+
+
+def stream(url: str, prompt: str | list[int], tokens: int, **fields: Any) -> Generator[float, None, None]:
+    """Monotonic times at which the tokens of a completion arrive; closing the iterator aborts the request."""
+    body = {"model": MODEL, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "temperature": 0}
+    call = urllib.request.Request(
+        f"{url}/v1/completions",
+        json.dumps(body | {"stream": True} | fields).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(call, timeout=ANSWER_SECONDS) as answer:
+        for line in answer:
+            if line.startswith(b"data: {"):
+                yield time.monotonic()
 
 
 def delta(after: Metrics, before: Metrics, name: str, **labels: str) -> float:

@@ -35,6 +35,10 @@ class Accounting:
         self._roof = roof
         self._baseline = DecodeBaseline()
         self._model = StepModel()
+        self._decodes: tuple[int, int] | None = None
+        """Sequences and KV tokens of the last step that held decodes."""
+        self.weight_scale = 1.0
+        """Bytes of the weights that were loaded, by those that the roofline computes."""
 
     @property
     def windows(self) -> tuple[AttentionWindow, ...]:
@@ -45,6 +49,11 @@ class Accounting:
     def baseline_samples(self) -> int:
         """Decode-only steps learned from."""
         return self._baseline.samples
+
+    @property
+    def baseline_seconds(self) -> float | None:
+        """What the decodes of the last step that held any should take without prefill; None while unknown."""
+        return None if self._decodes is None else self._baseline.seconds(*self._decodes)
 
     def model_terms(self) -> dict[str, float]:
         """Terms of the step model that are known, seconds."""
@@ -76,7 +85,7 @@ class Accounting:
     def _work(self, phase: Phase, sums: PhaseSums, step_tokens: int) -> PhaseWork | None:
         if self._shape is None or not sums.tokens:
             return None
-        work = phase_work(self._shape, phase, sums, step_tokens)
+        work = phase_work(self._shape, phase, sums, step_tokens, self.weight_scale)
         self._totals.flops[phase] += work.flops
         kinds = self._totals.bytes[phase]
         kinds["weights"] += work.weight_bytes
@@ -95,6 +104,7 @@ class Accounting:
     def _decode_time(self, record: StepRecord, seconds: float) -> None:
         totals, decode = self._totals, record.decode
         totals.decode_seconds += seconds
+        self._decodes = decode.sequences, decode.kv_tokens
         if not record.prefill.tokens:
             self._baseline.add(decode.sequences, decode.kv_tokens, seconds)
             return

@@ -36,8 +36,6 @@ class Description:
     kv_capacity_tokens: int
     maximum: Limits
     smallest_tokens: int
-    rank: int
-    """Data-parallel rank of this engine."""
 
     @property
     def coverage(self) -> str:
@@ -80,8 +78,14 @@ def describe(scheduler: Any, settings: Settings) -> Description:
         maximum=Limits(budget, int(scheduling.long_prefill_token_threshold)),
         # A prompt that may not be cut would wait for ever under a smaller budget.
         smallest_tokens=budget if whole_prompts else 1,
-        rank=int(getattr(parallel, "data_parallel_index", None) or parallel.data_parallel_rank or 0),
     )
+
+
+def rank(scheduler: Any) -> int:
+    """Data-parallel rank of an engine; 0 where it is not told, so that something is served in any case."""
+    parallel = getattr(getattr(scheduler, "vllm_config", None), "parallel_config", None)
+    found = getattr(parallel, "data_parallel_index", None) or getattr(parallel, "data_parallel_rank", None)
+    return found if isinstance(found, int) else 0
 
 
 def _shape(model: Any, dtype: str, kv_dtype: str, shared: Parallelism) -> ModelShape | None:

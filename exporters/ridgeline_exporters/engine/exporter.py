@@ -21,6 +21,7 @@ from ridgeline_exporters.engine.metrics import EngineCollector, Sample, Totals
 from ridgeline_exporters.engine.requests import ARRIVAL_FIELD, RequestState, admit
 from ridgeline_exporters.engine.server import Unavailable
 from ridgeline_exporters.engine.steps import read_step
+from ridgeline_exporters.engine.weights import LoadedWeights
 
 logger = logging.getLogger("vllm.plugins.ridgeline")
 
@@ -55,12 +56,18 @@ class Exporter:
         self._accounting = Accounting(self.totals, description.shape, description.roof)
         self._window = Window(self.totals, monotonic())
         self._states: dict[str, RequestState] = {}
+        self._in_prompt: set[str] = set()
+        """Requests whose prompt, or what they repeat of it, is not yet computed to its end."""
         self._in_flight: deque[float] = deque()
         """When each step that was scheduled and is not complete was started."""
         self._last_completion: float | None = None
         """Completion of the last step, while the engine has been busy since then; None after an idle time."""
+        self._last_tokens: float | None = None
+        """Completion of the last step that gave tokens."""
         self._prefilling = 0
         self._transferring = 0
+        self._weights = "computed"
+        """Where the bytes of the weights are from."""
         self.up = True
         self.controllable = True
         self.registry = CollectorRegistry()
@@ -104,6 +111,25 @@ class Exporter:
         if self.up:
             self._guard(self._judge_cut, requests)
 
+    def after_pause(self) -> None:
+        """Note that the engine was paused or resumed: the time between is no step's. Requests may be kept meanwhile."""
+        self._last_completion = None
+
+    def take_weights(self, loaded: LoadedWeights) -> None:
+        """Count weights by what was loaded. Called once, before the first step."""
+        self._guard(self._calibrate, loaded)
+
+    def _calibrate(self, loaded: LoadedWeights) -> None:
+        shape = self._description.shape
+        if shape is None:
+            return
+        if loaded.experts:
+            # The roofline says how many experts a step reads; what was loaded says how large all of it is.
+            self._accounting.weight_scale = loaded.resident / shape.resident_bytes
+        else:
+            self._accounting.weight_scale = loaded.streamed / shape.weight_bytes
+        self._weights = "loaded"
+
     def _guard(self, work: Callable[..., None], *arguments: Any) -> None:
         begun = time.perf_counter()
         try:
@@ -135,49 +161,72 @@ class Exporter:
             started = self._in_flight.popleft()
             since = started if self._last_completion is None else self._last_completion
             self._window.mark(completed)
-            record = read_step(output, self._states, self._accounting.windows)
+            record = read_step(output, self._states, self._accounting.windows, self._in_prompt)
             self._accounting.add(record, max(0.0, completed - since))
             self._prefilling = record.prefill.sequences
             running = bool(self._in_flight) or bool(self._scheduler.running)
             self._last_completion = completed if running else None
-        self._note_tokens(results, completed)
+        self._note_tokens(results, completed, not output.scheduled_spec_decode_tokens)
         blocked = self._scheduler.deferred_waiting
         self._transferring = sum(request.status.name == _WAITING_FOR_KV for request in blocked) if blocked else 0
         for request_id in output.finished_req_ids:
             self._states.pop(request_id, None)
+            self._in_prompt.discard(request_id)
 
-    def _note_tokens(self, results: Any, completed: float) -> None:
-        """Clock the tokens of each request. Tokens of one step arrive together: they are one gap."""
-        objective = self._control.objectives.inter_token_seconds
-        promise = float("inf") if objective is None else objective
-        states = self._states
-        common, times = 0.0, 0  # nearly all gaps of a step are equal, and are counted at once
+    def _note_tokens(self, results: Any, completed: float, single: bool) -> None:
+        """Clock the tokens of each request. Tokens of one step arrive together: they are one gap.
+
+        Nearly every request got its last token from the step before, so that the gap is the same for all of them. It
+        is measured and judged once.
+
+        Args:
+            results: what the scheduler gave out, client index → `EngineCoreOutputs`.
+            completed: monotonic time at which the tokens were there.
+            single: whether the step can have given each request one token at most.
+        """
+        last = self._last_tokens
+        gap = 0.0 if last is None else completed - last
+        promise = self._control.objectives.inter_token_seconds
+        late = promise is not None and gap > promise
+        usual = single and last is not None
+        states, times, any_tokens = self._states, 0, False
         for outputs in results.values():
+            any_tokens = any_tokens or bool(outputs.outputs)
             for output in outputs.outputs:
-                state = states.get(output.request_id)
-                if state is None:
+                try:
+                    state = states[output.request_id]
+                except KeyError:
                     continue
-                if output.new_token_ids:
-                    state.output_tokens += len(output.new_token_ids)
-                    last = state.last_token
+                if usual and state.last_token == last and output.finish_reason is None:
                     state.last_token = completed
-                    if last is None:
-                        self._first_token(state)
-                    else:
-                        gap = completed - last
-                        state.gaps += 1
-                        if gap > promise:
-                            state.late_gaps += 1
-                        if gap == common:
-                            times += 1
-                        else:
-                            if times:
-                                self.totals.gaps.observe(common, times)
-                            common, times = gap, 1
-                if output.finish_reason is not None:
-                    self._finished(state, output)
+                    state.output_tokens += 1
+                    times += 1
+                    if late:
+                        state.late_gaps += 1
+                else:
+                    self._note_output(state, output, completed)
         if times:
-            self.totals.gaps.observe(common, times)
+            self.totals.gaps.observe(gap, times)
+        if any_tokens:
+            self._last_tokens = completed
+
+    def _note_output(self, state: RequestState, output: Any, completed: float) -> None:
+        """Clock what one request got, whatever it is."""
+        tokens = len(output.new_token_ids)
+        if tokens:
+            last = state.last_token
+            state.last_token = completed
+            state.output_tokens += tokens
+            state.tokens_beside_others += tokens - 1
+            if last is None:
+                self._first_token(state)
+            else:
+                gap, promise = completed - last, self._control.objectives.inter_token_seconds
+                self.totals.gaps.observe(gap)
+                if promise is not None and gap > promise:
+                    state.late_gaps += 1
+        if output.finish_reason is not None:
+            self._finished(state, output)
 
     def _first_token(self, state: RequestState) -> None:
         if state.arrival is None:
@@ -254,29 +303,36 @@ class Exporter:
         return {"accepted": objectives_as_dict(self._control.post_objectives(body))}
 
     def gauges(self) -> Mapping[str, Iterable[Sample]]:
-        """Every gauge, with nothing for what is unknown."""
+        """Every gauge, with nothing for what is unknown; only that it is down when the engine cannot be read."""
+        try:
+            return self._gauges()
+        except Exception:
+            self._disable("could not read the engine")
+            return {"exporter_up": [((), 0.0)]}
 
+    def _gauges(self) -> Mapping[str, Iterable[Sample]]:
         def one(value: float | None) -> list[Sample]:
             return [] if value is None else [((), float(value))]
 
         description, counts = self._description, self._counts()
-        shape, roof = description.shape, description.roof
+        shape, roof, accounting = description.shape, description.roof, self._accounting
         return {
             **self._window.gauges(self._monotonic(), roof),
             "requests": [
                 ((name,), float(counts[name])) for name in ("waiting", "prefilling", "decoding", "transferring")
             ],
-            "info": [(description.labels(), 1.0)],
+            "info": [((*description.labels(), self._weights), 1.0)],
             "peak_flops": one(roof.flops_per_second if roof else None),
             "peak_memory_bytes_per_second": one(roof.memory_bytes_per_second if roof else None),
             "ridge_flops_per_byte": one(roof.ridge if roof else None),
-            "weight_bytes": one(shape.weight_bytes if shape else None),
+            "weight_bytes": one(accounting.weight_scale * shape.weight_bytes if shape else None),
             "kv_bytes_per_token": one(shape.kv_bytes_per_token if shape else None),
             "kv_capacity_tokens": one(description.kv_capacity_tokens),
             "flops_per_token": one(shape.linear_flops_per_token if shape else None),
             "limit_tokens": one(self._control.wanted.max_num_scheduled_tokens),
             "maximum_tokens": one(self._control.maximum.max_num_scheduled_tokens),
-            "decode_baseline_samples": one(self._accounting.baseline_samples),
-            "step_model_seconds": [((term,), value) for term, value in self._accounting.model_terms().items()],
+            "decode_baseline_samples": one(accounting.baseline_samples),
+            "decode_baseline_seconds": one(accounting.baseline_seconds),
+            "step_model_seconds": [((term,), value) for term, value in accounting.model_terms().items()],
             "exporter_up": one(float(self.up)),
         }

@@ -101,7 +101,7 @@ FAMILIES: tuple[Family, ...] = (
         "info",
         "gauge",
         "What the numbers were computed from.",
-        ("model", "accelerator", "vllm_version", "dtype", "kv_dtype", "coverage"),
+        ("model", "accelerator", "vllm_version", "dtype", "kv_dtype", "coverage", "weights"),
     ),
     Family("peak_flops", "gauge", "Peak FLOP/s of all GPUs of this engine."),
     Family("peak_memory_bytes_per_second", "gauge", "Peak memory bandwidth of all GPUs of this engine."),
@@ -113,6 +113,11 @@ FAMILIES: tuple[Family, ...] = (
     Family("limit_tokens", "gauge", "Token budget of a step in force (max_num_scheduled_tokens)."),
     Family("maximum_tokens", "gauge", "Token budget at start; the limit is never above it."),
     Family("decode_baseline_samples", "gauge", "Decode-only steps that the stall's baseline was learned from."),
+    Family(
+        "decode_baseline_seconds",
+        "gauge",
+        "What the decodes of the last step are expected to take without prefill; absent while that is unknown.",
+    ),
     Family(
         "step_model_seconds",
         "gauge",

@@ -1,8 +1,9 @@
 """The vLLM plug-in: wraps the scheduler's methods and starts an exporter for each scheduler that is built.
 
 vLLM calls `register` in the API server, in the EngineCore and in each worker. Only the EngineCore builds a scheduler,
-so only there a server is started. `AsyncScheduler` inherits the wrapped methods. Every wrapper calls the original
-once and returns what it returned; the exporter's hooks never raise.
+so only there a server is started; workers only get the method that sums up their weights. `AsyncScheduler` inherits
+the wrapped methods. Every wrapper calls the original once and returns what it returned; the exporter's hooks never
+raise.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import os
 import time
 from typing import Any
 
+from ridgeline_exporters.engine import weights
 from ridgeline_exporters.engine.control import Control
-from ridgeline_exporters.engine.description import describe
+from ridgeline_exporters.engine.description import describe, rank
+from ridgeline_exporters.engine.down import DownExporter
 from ridgeline_exporters.engine.exporter import Exporter
 from ridgeline_exporters.engine.requests import Objectives
 from ridgeline_exporters.engine.server import ExporterServer
@@ -24,24 +27,48 @@ logger = logging.getLogger("vllm.plugins.ridgeline")
 
 _EXPORTER = "_ridgeline_exporter"
 _WRAPPED = "_ridgeline_wrapped"
+HOOKS = ("schedule", "update_from_output", "finish_requests")
+"""Methods of the scheduler around which the exporter works."""
 
 
 def register() -> None:
-    """Wrap vLLM's scheduler. Called by vLLM in each of its processes, at times more than once."""
+    """Wrap what the exporter needs of vLLM. Called by vLLM in each of its processes, at times more than once.
+
+    Never raises: vLLM calls plug-ins unguarded, and an exception here would keep the engine from starting.
+    """
     try:
         from vllm.v1.core.sched.scheduler import Scheduler
+
+        wrap(Scheduler)
     except Exception:
         logger.exception("The Ridgeline exporter does not know this vLLM and stays off.")
         return
-    wrap(Scheduler)
+    try:
+        from vllm.v1.engine.core import EngineCore
+        from vllm.v1.worker.worker_base import WorkerBase
+
+        wrap_core(EngineCore, WorkerBase)
+    except Exception:
+        logger.warning("Ridgeline cannot ask this vLLM for the bytes of its weights and computes them.", exc_info=True)
 
 
 def wrap(scheduler: type[Any]) -> None:
-    """Wrap the methods of a scheduler class, once."""
+    """Wrap the methods of a scheduler class, once. One that lacks a method gets an exporter that says it is down."""
     if _WRAPPED in vars(scheduler):
         return
-    init, schedule = scheduler.__init__, scheduler.schedule
-    update, finish = scheduler.update_from_output, scheduler.finish_requests
+    init = scheduler.__init__
+    missing = [name for name in HOOKS if not callable(getattr(scheduler, name, None))]
+    if missing:
+
+        @functools.wraps(init)
+        def ridgeline_down(self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+            start_exporter(self, f"its scheduler has no {' and no '.join(missing)}")
+
+        scheduler.__init__ = ridgeline_down
+        setattr(scheduler, _WRAPPED, True)
+        return
+    schedule, update, finish = (getattr(scheduler, name) for name in HOOKS)
 
     @functools.wraps(init)
     def ridgeline_init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -78,40 +105,88 @@ def wrap(scheduler: type[Any]) -> None:
         return finished
 
     scheduler.__init__ = ridgeline_init
-    scheduler.schedule = ridgeline_schedule
-    scheduler.update_from_output = ridgeline_update
-    scheduler.finish_requests = ridgeline_finish
+    for name, wrapped in zip(HOOKS, (ridgeline_schedule, ridgeline_update, ridgeline_finish), strict=True):
+        setattr(scheduler, name, wrapped)
+    _wrap_pausing(scheduler)
     setattr(scheduler, _WRAPPED, True)
 
 
-def start_exporter(scheduler: Any) -> None:
-    """Start the exporter of a scheduler that has just been built; without one, the engine runs on."""
+def _wrap_pausing(scheduler: type[Any]) -> None:
+    """Wrap the method by which an engine is paused and resumed, where there is one."""
+    pause = getattr(scheduler, "set_pause_state", None)
+    if pause is None:
+        return
+
+    @functools.wraps(pause)
+    def ridgeline_pause(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = pause(self, *args, **kwargs)
+        exporter: Exporter | None = getattr(self, _EXPORTER, None)
+        if exporter is not None:
+            exporter.after_pause()
+        return result
+
+    scheduler.set_pause_state = ridgeline_pause
+
+
+def wrap_core(core: type[Any], worker: type[Any]) -> None:
+    """Let a starting EngineCore ask its workers for the bytes of the weights that they loaded, once."""
+    if _WRAPPED in vars(core):
+        return
+    init = core.__init__
+
+    @functools.wraps(init)
+    def ridgeline_core(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        exporter: Exporter | None = getattr(getattr(self, "scheduler", None), _EXPORTER, None)
+        if exporter is None:
+            return
+        try:
+            loaded = weights.ask(self)
+            if loaded is not None:
+                exporter.take_weights(loaded)
+        except Exception:
+            logger.warning("Ridgeline computes the bytes of the weights: asking for them failed.", exc_info=True)
+
+    setattr(worker, weights.METHOD, weights.answer)
+    core.__init__ = ridgeline_core
+    setattr(core, _WRAPPED, True)
+
+
+def start_exporter(scheduler: Any, problem: str | None = None) -> None:
+    """Start the exporter of a scheduler that has just been built. Whatever fails, the engine runs on.
+
+    Args:
+        scheduler: the scheduler.
+        problem: why there can be no exporter, if that is known; then it is only served that there is none.
+    """
     try:
         settings = read_settings(os.environ)
-        for problem in settings.problems:
-            logger.warning("Ridgeline: %s.", problem)
-        exporter, server = build(scheduler, settings)
+        for each in settings.problems:
+            logger.warning("Ridgeline: %s.", each)
+        exporter = None if problem else _build(scheduler, settings)
+        if problem:
+            logger.error("The Ridgeline exporter does not know this vLLM and is off: %s.", problem)
+        port = settings.port + rank(scheduler) if settings.port else 0
+        server = ExporterServer((settings.host, port), exporter or DownExporter(), settings.control_token)
+        server.start()
     except OSError as error:
         logger.warning("The Ridgeline exporter could not listen and stays off; the engine is not affected: %s", error)
         return
     except Exception:
         logger.exception("The Ridgeline exporter could not start; the engine is not affected.")
         return
-    setattr(scheduler, _EXPORTER, exporter)
-    logger.info("Ridgeline's engine exporter listens on port %d.", server.port)
+    if exporter is not None:
+        setattr(scheduler, _EXPORTER, exporter)
+        logger.info("Ridgeline's engine exporter listens on port %d.", server.port)
 
 
-def build(scheduler: Any, settings: Settings) -> tuple[Exporter, ExporterServer]:
-    """Make the exporter of a scheduler and serve it.
-
-    Raises:
-        OSError: the port cannot be had.
-    """
-    description = describe(scheduler, settings)
-    objectives = Objectives(settings.time_to_first_token_seconds, settings.inter_token_seconds)
-    control = Control(description.maximum, description.smallest_tokens, objectives)
-    exporter = Exporter(scheduler, description, control)
-    port = settings.port + description.rank if settings.port else 0
-    server = ExporterServer((settings.host, port), exporter, settings.control_token)
-    server.start()
-    return exporter, server
+def _build(scheduler: Any, settings: Settings) -> Exporter | None:
+    """Make the exporter of a scheduler; None, and a line in the log, where that cannot be done."""
+    try:
+        description = describe(scheduler, settings)
+        objectives = Objectives(settings.time_to_first_token_seconds, settings.inter_token_seconds)
+        control = Control(description.maximum, description.smallest_tokens, objectives)
+        return Exporter(scheduler, description, control)
+    except Exception:
+        logger.exception("The Ridgeline exporter could not read this engine and is off; the engine is not affected.")
+        return None

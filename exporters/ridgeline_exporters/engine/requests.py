@@ -43,9 +43,8 @@ class RequestState:
     __slots__ = (
         "arrival",
         "boundary",
-        "computed",
+        "earlier_output_tokens",
         "external_tokens",
-        "gaps",
         "handed_off",
         "last_token",
         "late_gaps",
@@ -53,7 +52,9 @@ class RequestState:
         "prefill_counted",
         "prompt_tokens",
         "samples_from",
+        "started",
         "time_to_first_token",
+        "tokens_beside_others",
     )
 
     def __init__(
@@ -75,24 +76,45 @@ class RequestState:
         """A chunk that ends here or later yields a token."""
         self.external_tokens = external_tokens
         """Prompt tokens that came by transfer."""
-        self.computed = 0
-        """End of the last chunk that this engine computed; 0 before the first."""
+        self.started = False
+        """Whether a chunk of it was computed here."""
         self.prefill_counted = False
         self.last_token: float | None = None
         """Completion time of the step that gave the last token, on the monotonic clock."""
         self.output_tokens = 0
-        self.gaps = 0
+        self.tokens_beside_others = 0
+        """Output tokens that came in the same step as one before them: no gap lies between the two."""
+        self.earlier_output_tokens = 0
+        """Output tokens of earlier turns of a streaming session: they belong to its prompt now."""
         self.late_gaps = 0
         self.time_to_first_token: float | None = None
 
+    @property
+    def gaps(self) -> int:
+        """Gaps between its tokens so far."""
+        return max(0, self.output_tokens - self.tokens_beside_others - 1)
+
+    @property
+    def next_position(self) -> int | None:
+        """First position whose token is known and not yet computed; None before the first output token.
+
+        Every output token but the last has been computed with, whatever was speculated and rejected in between.
+        """
+        decoded = self.output_tokens - self.earlier_output_tokens
+        return self.prompt_tokens + decoded - 1 if decoded > 0 else None
+
+    def go_on(self, prompt_tokens: int) -> None:
+        """Note the next turn of a streaming session: what was there before is part of a longer prompt."""
+        self.prompt_tokens = self.boundary = self.samples_from = prompt_tokens
+        self.earlier_output_tokens = self.output_tokens
+        self.prefill_counted = False
+
     def go_back(self) -> None:
         """Note that the request was preempted and starts again: what was computed before is prefill this time."""
-        if self.computed >= self.prompt_tokens:
-            # The last token was sampled and not yet computed, so only computing it gives a new one.
-            self.samples_from = self.computed + 1
-            self.boundary = self.computed
-        else:
-            self.samples_from = self.boundary = self.prompt_tokens
+        position = self.next_position
+        self.boundary = self.prompt_tokens if position is None else position
+        # A token was sampled last and never computed with, so only computing it gives a new one.
+        self.samples_from = self.prompt_tokens if position is None else position + 1
 
     def outcome(self, objectives: Objectives) -> Outcome:
         """Judge the request. A late first token outweighs late gaps: it came first and is felt most."""

@@ -139,9 +139,18 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/healthz":
             self._answer(200, b"ok\n", "text/plain; charset=utf-8")
         elif self.path.partition("?")[0] == "/metrics":
-            self._answer(200, generate_latest(self.server.backend.registry), CONTENT_TYPE_PLAIN_0_0_4)
+            self._metrics()
         else:
             self._controlled({"/v1/state": lambda: self.server.backend.state()})
+
+    def _metrics(self) -> None:
+        try:
+            text = generate_latest(self.server.backend.registry)
+        except Exception:
+            logger.debug("The exporter could not write its metrics.", exc_info=True)
+            self._problem(500, "the metrics could not be written")
+        else:
+            self._answer(200, text, CONTENT_TYPE_PLAIN_0_0_4)
 
     def do_PUT(self) -> None:
         backend = self.server.backend
@@ -166,6 +175,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._problem(400, str(error))
             except Unavailable as error:
                 self._problem(503, str(error))
+            except OSError:
+                raise  # the client is gone
+            except Exception:
+                logger.debug("The exporter could not answer.", exc_info=True)
+                self._problem(500, "the exporter could not answer")
 
     def _body(self) -> Any:
         try:

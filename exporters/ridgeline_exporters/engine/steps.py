@@ -12,7 +12,7 @@ few integer operations a request.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ridgeline_exporters.engine.requests import RequestState
@@ -53,7 +53,12 @@ class StepRecord:
         return StepKind.MIXED if self.prefill.tokens else StepKind.DECODE
 
 
-def read_step(output: Any, states: Mapping[str, RequestState], windows: tuple[AttentionWindow, ...] = ()) -> StepRecord:
+def read_step(
+    output: Any,
+    states: Mapping[str, RequestState],
+    windows: tuple[AttentionWindow, ...] = (),
+    in_prompt: set[str] | None = None,
+) -> StepRecord:
     """Account for one `SchedulerOutput`, in the order in which steps complete, and advance the requests' states.
 
     Contexts are taken from the output, not from the live requests: with asynchronous scheduling those are ahead.
@@ -62,43 +67,75 @@ def read_step(output: Any, states: Mapping[str, RequestState], windows: tuple[At
         output: vLLM's `SchedulerOutput` (or anything with its fields).
         states: every request of the output must have one.
         windows: the distinct windows of the model's layers (`ModelShape.windows`).
+        in_prompt: the requests whose last chunk ended below their boundary, kept up to date here. With it, and where
+            nothing is speculated, single decoded tokens are summed up without looking at each request.
     """
     record = StepRecord(windows)
     scheduled: Mapping[str, int] = output.num_scheduled_tokens
     speculated: Mapping[str, list[int]] = output.scheduled_spec_decode_tokens
+    behind = set() if in_prompt is None else in_prompt
     for new in output.scheduled_new_reqs:
         state = states[new.req_id]
-        if state.computed:  # known already: preempted (second model runner) or a session that went on
-            state.prompt_tokens = max(state.prompt_tokens, new.prompt_len)
+        if new.prompt_len > state.prompt_tokens:
+            state.go_on(new.prompt_len)
+        elif state.started:  # known already: preempted, as the second model runner reports it
             state.go_back()
-        _add(record, state, new.num_computed_tokens, scheduled[new.req_id], len(speculated.get(new.req_id, ())))
+        start, tokens = new.num_computed_tokens, scheduled[new.req_id]
+        _add(record, new.req_id, state, start, tokens, len(speculated.get(new.req_id, ())), behind)
     cached = output.scheduled_cached_reqs
     resumed = cached.resumed_req_ids
+    starts = cached.num_computed_tokens
+    apart = set[str]()
+    if behind or resumed:
+        apart = ((behind | resumed) & scheduled.keys()).difference(new.req_id for new in output.scheduled_new_reqs)
+    if in_prompt is None or speculated or _tokens(scheduled, apart, output) != len(starts) - len(apart):
+        apart = set(cached.req_ids)
+    if not apart and starts:
+        record.decode.add_decodes([start + 1 for start in starts])
+        return record
     contexts: list[int] = []  # of decodes of one token
-    for request_id, start in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
-        state = states[request_id]
-        tokens = scheduled[request_id]
-        if resumed and request_id in resumed:
+    for request_id, start in zip(cached.req_ids, starts, strict=True):
+        if request_id not in apart:
+            contexts.append(start + 1)
+            continue
+        state, tokens = states[request_id], scheduled[request_id]
+        drafts = len(speculated.get(request_id, ())) if speculated else 0
+        if request_id in resumed:
             state.go_back()
-        if tokens == 1 and start >= state.boundary:  # by far the most frequent case, written out
-            state.computed = context = start + 1
-            contexts.append(context)
-        else:
-            _add(record, state, start, tokens, len(speculated.get(request_id, ())))
+        elif start >= state.boundary:
+            decoded = state.output_tokens - state.earlier_output_tokens
+            if decoded > 0:  # scheduled before it was known which drafts of the step before were rejected
+                start = min(start, state.prompt_tokens + decoded - 1)
+            record.decode.add_decode(start, tokens, 1 + drafts)
+            behind.discard(request_id)
+            continue
+        _add(record, request_id, state, start, tokens, drafts, behind)
     if contexts:
         record.decode.add_decodes(contexts)
     return record
 
 
-def _add(record: StepRecord, state: RequestState, start: int, tokens: int, speculated: int) -> None:
+def _tokens(scheduled: Mapping[str, int], apart: Iterable[str], output: Any) -> int:
+    """Tokens of a step that belong neither to new requests nor to those that are looked at one by one."""
+    total: int = output.total_num_scheduled_tokens
+    return total - sum(scheduled[r] for r in apart) - sum(scheduled[new.req_id] for new in output.scheduled_new_reqs)
+
+
+def _add(
+    record: StepRecord, request_id: str, state: RequestState, start: int, tokens: int, speculated: int, behind: set[str]
+) -> None:
     end = start + tokens
     prefill = min(tokens, max(0, state.boundary - start))
-    sampled = 1 + speculated if end >= state.samples_from else 0
+    sampled = 1 + speculated if end >= state.samples_from else 0  # the last positions of the chunk
     if prefill:
-        record.prefill.add_prefill(start, prefill, sampled if prefill == tokens else 0)
+        record.prefill.add_prefill(start, prefill, max(0, sampled - (tokens - prefill)))
         if end >= state.prompt_tokens and not state.prefill_counted:
             state.prefill_counted = True
             record.prefills_finished += 1
     if prefill < tokens:
-        record.decode.add_decode(start + prefill, tokens - prefill, sampled)
-    state.computed = end
+        record.decode.add_decode(start + prefill, tokens - prefill, min(sampled, tokens - prefill))
+    state.started = True
+    if end < state.boundary:
+        behind.add(request_id)
+    else:
+        behind.discard(request_id)

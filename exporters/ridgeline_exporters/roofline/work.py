@@ -82,7 +82,9 @@ class PhaseWork:
 NO_WORK = PhaseWork(0.0, 0.0, 0.0, 0.0, 0.0, 0)
 
 
-def phase_work(shape: ModelShape, phase: Phase, sums: PhaseSums, step_tokens: int) -> PhaseWork:
+def phase_work(
+    shape: ModelShape, phase: Phase, sums: PhaseSums, step_tokens: int, weight_scale: float = 1.0
+) -> PhaseWork:
     """Work of one phase from its sums over requests: the cheap path for every step of an engine.
 
     Args:
@@ -90,6 +92,7 @@ def phase_work(shape: ModelShape, phase: Phase, sums: PhaseSums, step_tokens: in
         phase: Which of the two.
         sums: Of its requests, made with `shape.windows`.
         step_tokens: New tokens of the whole step, of both phases.
+        weight_scale: Bytes of the weights as they were loaded, by those of the shape.
     """
     tokens = sums.tokens
     if not tokens:
@@ -109,7 +112,7 @@ def phase_work(shape: ModelShape, phase: Phase, sums: PhaseSums, step_tokens: in
     shared = shape.fixed_weight_bytes + shape.expert_bytes(step_tokens)
     return PhaseWork(
         flops,
-        tokens / step_tokens * shared + cost.weight_bytes,
+        weight_scale * (tokens / step_tokens * shared + cost.weight_bytes),
         kv_read,
         tokens * shape.kv_bytes_per_token + state,
         tokens * cost.activation_bytes_per_token
