@@ -54,7 +54,8 @@ FULL = EngineProbe(6, 512, 2048, 5120.0, 2.0, 1200.0, 17.0)
         pytest.param(STATE | {"running": -1, "prefills_finished": float("nan"), "waiting": True}, "", EngineProbe(
             None, 512, 2048, None, None, 900.0, None), id="numbers that cannot be"),
         pytest.param({"running": 0}, "", EngineProbe(0), id="zero is zero"),
-        pytest.param(None, 'vllm:nixl_bytes_transferred_sum{engine="0" 4', EngineProbe(), id="a torn exposition"),
+        pytest.param(None, 'vllm:nixl_bytes_transferred_sum{engine="0" 4', EngineProbe(
+            metrics_problem="vLLM's metrics are no Prometheus exposition"), id="a torn exposition"),
         pytest.param(None, "vllm:nixl_bytes_transferred_sum NaN\n", EngineProbe(), id="NaN"),
     ],
 )  # fmt: skip
@@ -141,6 +142,14 @@ async def test_an_engine_that_is_away_is_no_error(session: aiohttp.ClientSession
     probe = await probe_of(session, port)
     assert (probe.running_requests, probe.kv_bytes_received) == (None, None)
     assert "fails" in str(probe.problem)
+    assert "fails" in str(probe.metrics_problem)
+
+
+def test_a_counter_that_vllm_does_not_have_is_told_from_a_vllm_that_does_not_answer() -> None:
+    uncounted = parse_probe(STATE, "vllm:num_requests_running 0.0\n")
+    silent = parse_probe(STATE, None, metrics_problem="no answer within 2 s")
+    assert uncounted.kv_bytes_received is silent.kv_bytes_received is None
+    assert (uncounted.metrics_problem, silent.metrics_problem) == (None, "no answer within 2 s")
 
 
 def test_counters_that_an_engine_does_not_tell_this_time_are_those_of_before() -> None:

@@ -63,6 +63,11 @@ def test_nothing_is_held_against(good: InferenceFleet) -> None:
         ),
         pytest.param(engine(args=["-tp", "2"]), "InvalidEngineArguments", "`spec.hardware.perEngine`", id="short TP"),
         pytest.param(engine(args=["--port=1"]), "InvalidEngineArguments", "8000", id="port"),
+        pytest.param(engine(args=["--host", "127.0.0.1"]), "InvalidEngineArguments", "pod's address", id="host"),
+        pytest.param(engine(args=["--uds=/tmp/s"]), "InvalidEngineArguments", "pod's address", id="socket"),
+        pytest.param(engine(args=["--ssl_keyfile", "k"]), "InvalidEngineArguments", "plain HTTP", id="TLS key"),
+        pytest.param(engine(args=["--ssl-certfile=c"]), "InvalidEngineArguments", "plain HTTP", id="TLS certificate"),
+        pytest.param(engine(args=["--headless"]), "InvalidEngineArguments", "API server", id="headless"),
         pytest.param(engine(args=["-pp", "2"]), "InvalidEngineArguments", "pipeline", id="pipeline stages"),
         pytest.param(engine(args=["--api-key", "k"]), "InvalidEngineArguments", "no key", id="API key"),
         pytest.param(

@@ -28,7 +28,11 @@ _COUNTERS = ("kv_bytes_received", "kv_failures", "external_prompt_tokens", "prom
 
 @dataclass(frozen=True, slots=True)
 class EngineProbe:
-    """Answers of one engine. None: it did not say."""
+    """Answers of one engine. None: it did not say.
+
+    A counter of vLLM is None for one of two reasons: vLLM did not answer (`metrics_problem` says why), or it answered
+    and has no such counter, because nothing of the kind happened yet or its connector does not count it.
+    """
 
     running_requests: int | None = None
     """Requests it holds: running, waiting and fetching their KV cache."""
@@ -40,6 +44,8 @@ class EngineProbe:
     prompt_requests: float | None = None
     problem: str | None = None
     """Why its exporter did not answer."""
+    metrics_problem: str | None = None
+    """Why vLLM's own metrics could not be read; None when they were."""
 
 
 def with_counters_of(before: EngineProbe, probe: EngineProbe) -> EngineProbe:
@@ -73,7 +79,7 @@ def engine_state(pod: Pod, probe: EngineProbe | None) -> EngineState:
         ready=pods.is_ready(pod),
         terminating=pods.has_ended(pod),
         waiting_reason=pods.waiting_reason(pod),
-        message=pods.message(pod) or probe.problem,
+        message=pods.message(pod) or probe.problem or probe.metrics_problem,
         unschedulable=pods.is_unschedulable(pod),
         restarts=pods.restarts(pod),
         running_requests=probe.running_requests,
@@ -113,18 +119,25 @@ async def probe_engine(
         engine_port: port of vLLM's API.
     """
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    (state, problem), (metrics, _) = await asyncio.gather(
+    (state, problem), (metrics, metrics_problem) = await asyncio.gather(
         fetch.get_object(session, fetch.url(address, exporter_port, "/v1/state"), headers),
         fetch.get_text(session, fetch.url(address, engine_port, "/metrics")),
     )
-    return parse_probe(state, metrics, problem)
+    return parse_probe(state, metrics, problem, metrics_problem)
 
 
-def parse_probe(state: Mapping[str, Any] | None, metrics: str | None, problem: str | None = None) -> EngineProbe:
-    """Answers of one engine from the exporter's state and vLLM's exposition text."""
+def parse_probe(
+    state: Mapping[str, Any] | None,
+    metrics: str | None,
+    problem: str | None = None,
+    metrics_problem: str | None = None,
+) -> EngineProbe:
+    """Answers of one engine from the exporter's state and vLLM's exposition text, and why one of them is missing."""
     state = state or {}
     held = [_count(state.get(key)) for key in ("running", "waiting", "transferring")]
     counters = _counters(metrics or "")
+    if counters is None:
+        counters, metrics_problem = {}, "vLLM's metrics are no Prometheus exposition"
     external = counters.get(f"{PROMPT_TOKENS}:{EXTERNAL_SOURCE}")
     return EngineProbe(
         running_requests=sum(n or 0 for n in held) if held[0] is not None else None,
@@ -135,6 +148,7 @@ def parse_probe(state: Mapping[str, Any] | None, metrics: str | None, problem: s
         external_prompt_tokens=_number(state.get("external_prompt_tokens")) if external is None else external,
         prompt_requests=_number(state.get("prefills_finished")),
         problem=problem,
+        metrics_problem=metrics_problem,
     )
 
 
@@ -154,8 +168,8 @@ def _count(value: Any) -> int | None:
     return None if number is None or number < 0 else int(number)
 
 
-def _counters(text: str) -> dict[str, float]:
-    """Sums over an engine's ranks of the wanted counters; prompt tokens by `name:source`.
+def _counters(text: str) -> dict[str, float] | None:
+    """Sums over an engine's ranks of the wanted counters; prompt tokens by `name:source`. None: a broken exposition.
 
     Only the wanted lines are parsed: the whole text is thousands of lines, and this runs in the event loop.
     """
@@ -170,5 +184,5 @@ def _counters(text: str) -> dict[str, float]:
                 if math.isfinite(sample.value):
                     sums[key] = sums.get(key, 0.0) + sample.value
     except (ValueError, KeyError, IndexError):
-        return {}  # a broken exposition says nothing, not half of something
+        return None  # a broken exposition says nothing, not half of something
     return sums

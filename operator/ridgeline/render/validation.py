@@ -31,6 +31,11 @@ ENGINE_FLAGS = {
 
 REFUSED_ENGINE_FLAGS = {
     "--port": f"routers, probes and monitors expect port {names.ENGINE_PORT}",
+    "--host": "routers, probes and monitors reach an engine at its pod's address",
+    "--uds": "routers, probes and monitors reach an engine at its pod's address",
+    "--ssl-keyfile": "routers, probes and monitors speak plain HTTP to engines; encrypt with a service mesh instead",
+    "--ssl-certfile": "routers, probes and monitors speak plain HTTP to engines; encrypt with a service mesh instead",
+    "--headless": "routers and probes need the engine's API server",
     "--api-key": "the router has no key for its engines; fence engines with a NetworkPolicy instead",
     "--pipeline-parallel-size": "an engine that reads KV from others cannot be split into pipeline stages",
     "-pp": "an engine that reads KV from others cannot be split into pipeline stages",
