@@ -69,6 +69,10 @@ lock:  ## resolve the lock files anew (needs uv)
 	uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --extra operator --extra gpu pyproject.toml -o requirements.lock
 	uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --extra operator --extra gpu --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
+.PHONY: bench
+bench: setup  ## what the engine exporter costs, against its goals (make bench ARGS=--json)
+	@$(BIN)/python -m tests.bench $(ARGS)
+
 # ---------------------------------------------------------------- the real tiers
 
 .PHONY: e2e-engine

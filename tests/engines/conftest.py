@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,14 +45,14 @@ def engines(folder: Path) -> Iterator[tuple[Engine, Engine]]:
 
 
 @contextmanager
-def observed(folder: Path, name: str, arguments: dict[str, object], environment: dict[str, str]) -> Iterator[Engine]:
+def observed(folder: Path, name: str, arguments: Mapping[str, object], environment: Mapping[str, str]) -> Iterator[Engine]:
     """An engine whose model runner is recorded, in a folder of its own."""
     own = folder / name
     (own / RECORD).mkdir(parents=True)
     install_exporter(own / "plugin")
     install_test_plugin(own / "plugin")
-    environment = {"RIDGELINE_TEST_RECORD": str(own / RECORD)} | environment
-    engine = Engine(name, folder / "model", own / "plugin", own, {"--kv-transfer-config": None} | arguments, environment)
+    variables = {"RIDGELINE_TEST_RECORD": str(own / RECORD), **environment}
+    engine = Engine(name, folder / "model", own / "plugin", own, {"--kv-transfer-config": None, **arguments}, variables)
     try:
         engine.wait()
         yield engine

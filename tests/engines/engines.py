@@ -90,12 +90,57 @@ def install_test_plugin(folder: Path) -> None:
     (information / "entry_points.txt").write_text("\n".join(["[vllm.general_plugins]", *entries, ""]))
 
 
-def make_model(folder: Path) -> None:
-    """Make the small model with the engines' interpreter."""
-    subprocess.run([python(), ROOT / "tests" / "models" / "make_model.py", folder], check=True, capture_output=True)
+def make_model(folder: Path, **sizes: int) -> None:
+    """Make the small model with the engines' interpreter; `sizes` are options of `make_model.py`."""
+    options = [part for name, size in sizes.items() for part in (f"--{name.replace('_', '-')}", str(size))]
+    script = ROOT / "tests" / "models" / "make_model.py"
+    subprocess.run([python(), script, folder, *options], check=True, capture_output=True)
 
 
-class Engine:
+class Rank:
+    """The exporter of one rank of an engine."""
+
+    def __init__(self, exporter_port: int) -> None:
+        self.exporter_port = exporter_port
+
+    @property
+    def exporter(self) -> str:
+        """URL of the exporter."""
+        return f"http://127.0.0.1:{self.exporter_port}"
+
+    def metrics(self) -> Metrics:
+        """Every sample of the exporter, by name without the prefix and labels."""
+        status, text = request("GET", f"{self.exporter}/metrics")
+        assert status == 200
+        return {
+            (sample.name.removeprefix(PREFIX), tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def state(self) -> dict[str, Any]:
+        """The exporter's state."""
+        status, text = request("GET", f"{self.exporter}/v1/state", token=TOKEN)
+        assert status == 200
+        state: dict[str, Any] = json.loads(text)
+        return state
+
+    def put(self, what: str, body: Any) -> tuple[int, Any]:
+        """Post limits or objectives."""
+        status, text = request("PUT", f"{self.exporter}/v1/{what}", body, TOKEN)
+        return status, json.loads(text)
+
+    def settle(self) -> Metrics:
+        """Wait until the engine holds nothing and all is accounted for; returns the metrics then."""
+        eventually(lambda: not any(self.state()[name] for name in ("running", "waiting", "transferring")), "idle")
+        before: Metrics = {}
+        while (after := self.metrics()) and any(after[key] != before.get(key) for key in after if key[0] in _COUNTED):
+            before = after
+            time.sleep(0.2)
+        return after
+
+
+class Engine(Rank):
     """One engine process; `wait` until it answers, `stop` it in the end."""
 
     def __init__(
@@ -117,8 +162,9 @@ class Engine:
             arguments: of vLLM, beside or instead of the usual ones; None leaves one out, "" gives a flag alone.
             environment: variables beside the usual ones.
         """
+        super().__init__(free_port())
         self.name = name
-        self.port, self.exporter_port, side_channel = free_port(), free_port(), free_port()
+        self.port, side_channel = free_port(), free_port()
         self.folder = folder
         self.log = folder / f"{name}.log"
         variables = os.environ | {
@@ -161,11 +207,6 @@ class Engine:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def exporter(self) -> str:
-        """URL of the exporter."""
-        return f"http://127.0.0.1:{self.exporter_port}"
-
-    @property
     def alive(self) -> bool:
         """Whether the engine answers."""
         try:
@@ -194,36 +235,9 @@ class Engine:
         """Let the engine generate exactly so many tokens."""
         return complete(self.url, prompt, tokens, **fields)
 
-    def metrics(self) -> Metrics:
-        """Every sample of the exporter, by name without the prefix and labels."""
-        status, text = request("GET", f"{self.exporter}/metrics")
-        assert status == 200
-        return {
-            (sample.name.removeprefix(PREFIX), tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
-
-    def state(self) -> dict[str, Any]:
-        """The exporter's state."""
-        status, text = request("GET", f"{self.exporter}/v1/state", token=TOKEN)
-        assert status == 200
-        state: dict[str, Any] = json.loads(text)
-        return state
-
-    def put(self, what: str, body: Any) -> tuple[int, Any]:
-        """Post limits or objectives."""
-        status, text = request("PUT", f"{self.exporter}/v1/{what}", body, TOKEN)
-        return status, json.loads(text)
-
-    def settle(self) -> Metrics:
-        """Wait until the engine holds nothing and all is accounted for; returns the metrics then."""
-        eventually(lambda: not any(self.state()[name] for name in ("running", "waiting", "transferring")), "idle")
-        before: Metrics = {}
-        while (after := self.metrics()) and any(after[key] != before.get(key) for key in after if key[0] in _COUNTED):
-            before = after
-            time.sleep(0.2)
-        return after
+    def rank(self, rank: int) -> Rank:
+        """The exporter of a data-parallel rank."""
+        return Rank(self.exporter_port + rank)
 
 
 def complete(url: str, prompt: str | list[int], tokens: int, **fields: Any) -> dict[str, Any]:
