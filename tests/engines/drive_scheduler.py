@@ -1,9 +1,11 @@
 """Drives vLLM's real scheduler without a model, under the real plug-in, and counts each position by itself.
 
-    python drive_scheduler.py MODEL async|sync
+    python drive_scheduler.py MODEL sync|async|async-drafts|async-delivery
 
 Runs with the engines' interpreter and the exporter on PYTHONPATH, and prints both counts as JSON. It covers what the
-CPU engines cannot run: vLLM switches asynchronous scheduling off without a GPU, and preemption needs a full cache.
+CPU engines cannot run: vLLM switches asynchronous scheduling off without a GPU. With drafts, a step is then scheduled
+before it is known how many of the last step's were accepted. With a delivery (as connectors that hand KV to other
+engines ask for), what a preempted request has in flight is thrown away.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import sys
 from collections import deque
 from typing import Any
 
-BLOCK, BLOCKS, REQUESTS, OUTPUTS = 32, 24, 8, 60
+BLOCK, BLOCKS, REQUESTS, OUTPUTS, DRAFTS = 32, 24, 8, 60, 3
 
 
 def build(model: str, kind: str) -> Any:
@@ -28,21 +30,24 @@ def build(model: str, kind: str) -> Any:
     from vllm.v1.structured_output import StructuredOutputManager
 
     load_general_plugins()
+    drafts = {"method": "ngram", "num_speculative_tokens": DRAFTS, "prompt_lookup_max": 3}
     config = EngineArgs(
         model=model, max_model_len=512, max_num_batched_tokens=64, max_num_seqs=REQUESTS, block_size=BLOCK,
         enforce_eager=True, enable_prefix_caching=False,
+        speculative_config=drafts if kind == "async-drafts" else None,
     ).create_engine_config()  # fmt: skip
     config.cache_config.num_gpu_blocks = BLOCKS
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=64, dtype=torch.float16)
     cache = KVCacheConfig(num_blocks=BLOCKS, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
-    scheduler = AsyncScheduler if kind == "async" else Scheduler
-    return scheduler(
+    scheduler = (Scheduler if kind == "sync" else AsyncScheduler)(
         vllm_config=config,
         kv_cache_config=cache,
         structured_output_manager=StructuredOutputManager(config),
         block_size=BLOCK,
         log_stats=True,
     )
+    scheduler.requires_kv_delivery = kind == "async-delivery"
+    return scheduler
 
 
 def requests() -> list[Any]:
@@ -63,45 +68,71 @@ def requests() -> list[Any]:
 
 
 class Runner:
-    """Stands in for the model runner: knows each request's tokens and samples when a chunk reaches the last one."""
+    """Stands in for the model runner: knows each request's tokens, and where it is in them, by itself.
 
-    def __init__(self, batch: list[Any]) -> None:
+    Where a request starts it is told; from there on it goes by its own count, as a GPU does that knows how many drafts
+    it accepted before the scheduler does.
+    """
+
+    def __init__(self, scheduler: Any, batch: list[Any]) -> None:
+        self.scheduler = scheduler
+        self.dice = random.Random(11)
         self.prompts = {request.request_id: request.num_prompt_tokens for request in batch}
         self.tokens = dict(self.prompts)
+        self.next = dict.fromkeys(self.prompts, 0)
         self.computed: dict[str, set[int]] = {name: set() for name in self.prompts}
-        self.count = dict.fromkeys(("prefill", "decode", "prefill_pairs", "decode_pairs", "steps"), 0)
+        """Positions whose KV is valid, or was when the request was preempted."""
+        names = ("prefill", "decode", "prefill_pairs", "decode_pairs", "logits", "rejected", "optimistic", "steps")
+        self.count = dict.fromkeys(names, 0)
 
     def run(self, output: Any) -> Any:
         """Compute a step, position by position."""
         from vllm.v1.outputs import ModelRunnerOutput
 
-        starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
         cached = output.scheduled_cached_reqs
-        starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-        sampled: list[list[int]] = []
-        for name, tokens in output.num_scheduled_tokens.items():
-            for position in range(starts[name], starts[name] + tokens):
-                again = position in self.computed[name]
-                phase = "prefill" if position < self.prompts[name] or again else "decode"
-                self.computed[name].add(position)
-                self.count[phase] += 1
-                self.count[f"{phase}_pairs"] += position + 1
-            reaches_the_end = starts[name] + tokens >= self.tokens[name]
-            self.tokens[name] += reaches_the_end
-            sampled.append([7] if reaches_the_end else [])
-        self.count["steps"] += bool(output.num_scheduled_tokens)
+        told = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+        for name, start in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
+            if name in cached.resumed_req_ids:
+                told[name] = start
+                self.tokens[name] = self.scheduler.requests[name].num_tokens
+                self.computed[name] = {p for p in self.computed[name] if p < max(1, self.tokens[name] - 1)}
+            else:
+                self.count["optimistic"] += start > self.next[name]
+        self.next |= told
         names = list(output.num_scheduled_tokens)
+        drafted = output.scheduled_spec_decode_tokens
+        sampled = [self._run(n, output.num_scheduled_tokens[n], len(drafted.get(n, ()))) for n in names]
+        self.count["steps"] += bool(names)
         return ModelRunnerOutput(names, {name: i for i, name in enumerate(names)}, sampled)
+
+    def _run(self, name: str, tokens: int, drafts: int) -> list[int]:
+        """Compute positions of one request; returns the tokens that it gets."""
+        start, valid = self.next[name], self.computed[name]
+        for position in range(start, start + tokens):
+            phase = "prefill" if position < self.prompts[name] or position in valid else "decode"
+            self.count[phase] += 1
+            self.count[f"{phase}_pairs"] += position + 1
+        self.next[name] = start + tokens
+        valid.update(range(start, start + tokens))
+        if start + tokens < self.tokens[name]:
+            return []
+        accepted = self.dice.randint(0, drafts)
+        self.count["logits"] += 1 + drafts
+        self.count["rejected"] += drafts - accepted
+        self.tokens[name] += 1 + accepted
+        self.next[name] = self.tokens[name] - 1
+        valid.difference_update(range(self.next[name], start + tokens))
+        return [7] * (1 + accepted)
 
 
 def main(model: str, kind: str) -> None:
     """Run all requests to their end, one step ahead when asynchronous, and print what was counted."""
     scheduler = build(model, kind)
     batch = requests()
-    runner = Runner(batch)
+    runner = Runner(scheduler, batch)
     for request in batch:
         scheduler.add_request(request)
-    ahead = 2 if kind == "async" else 1
+    ahead = 1 if kind == "sync" else 2
     in_flight: deque[tuple[Any, Any]] = deque()
     while scheduler.has_requests() or in_flight:
         output = scheduler.schedule()

@@ -11,20 +11,9 @@ from typing import Any
 import pytest
 
 from tests.engines import by_hand
-from tests.engines.engines import install_exporter, make_model, python
+from tests.engines.engines import python
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model and an installed exporter."""
-    if not python().exists():
-        pytest.skip(f"no engines' environment: {python()} does not exist (set RIDGELINE_VLLM)")
-    folder = tmp_path_factory.mktemp("schedulers")
-    make_model(folder / "model")
-    install_exporter(folder / "plugin")
-    return folder
 
 
 def drive(folder: Path, kind: str) -> dict[str, Any]:
@@ -45,21 +34,23 @@ def drive(folder: Path, kind: str) -> dict[str, Any]:
     return counted
 
 
-@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize("kind", ["sync", "async", "async-drafts", "async-delivery"])
 def test_positions_are_counted_right_one_step_ahead_and_after_preemption(folder: Path, kind: str) -> None:
     counted = drive(folder, kind)
     expected = counted["by_hand"]
     assert counted["up"]
     assert counted["preemptions"] > 0, "the cache was meant to be too small"
+    assert (expected["rejected"] > 0) == (expected["optimistic"] > 0) == (kind == "async-drafts")
     assert counted["steps"] == expected["steps"]
     linear = 2 * by_hand.LAYERS * (by_hand.QKV + by_hand.OUTPUT + by_hand.MLP)
     pair = 4 * by_hand.LAYERS * by_hand.QUERY_HEADS * by_hand.HEAD
-    samples = 0.0
+    logits = 0.0
     for phase in ("prefill", "decode"):
         tokens, pairs = expected[phase], expected[f"{phase}_pairs"]
         assert counted["tokens"][phase] == tokens
         assert counted["kv_write"][phase] == tokens * by_hand.KV_TOKEN_BYTES
-        samples += (counted["flops"][phase] - tokens * linear - pairs * pair) / (2 * by_hand.HEAD_MATRIX)
-    assert samples == pytest.approx(counted["outputs"]), "each output token was sampled once"
+        logits += (counted["flops"][phase] - tokens * linear - pairs * pair) / (2 * by_hand.HEAD_MATRIX)
+    assert logits == pytest.approx(expected["logits"]), "each position whose logits were used went through the head"
+    assert counted["outputs"] == 8 * 60
     assert counted["prefills_finished"] == counted["finished"] == 8
     assert counted["remembered"] == 0, "requests that are gone are forgotten"

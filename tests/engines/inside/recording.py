@@ -28,6 +28,7 @@ def register() -> None:
     @functools.wraps(prepare)
     def recorded(self: Any, scheduler_output: Any, *arguments: Any, **named: Any) -> Any:
         prepared = prepare(self, scheduler_output, *arguments, **named)
+        _mend_pipeline(self)
         with _file(self, Path(folder)).open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(_step(self, scheduler_output, prepared[0])) + "\n")
         return prepared
@@ -40,6 +41,16 @@ def _file(runner: Any, folder: Path) -> Path:
     from vllm.distributed import get_pp_group
 
     return folder / f"{runner.parallel_config.data_parallel_index}-{get_pp_group().rank_in_group}.jsonl"
+
+
+def _mend_pipeline(runner: Any) -> None:
+    """Make the buffer between pipeline stages, which vLLM makes in a trial run that its CPU worker leaves out."""
+    from vllm.distributed import get_pp_group
+
+    if not get_pp_group().is_first_rank and runner.intermediate_tensors is None:
+        runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+            batch_size=runner.max_num_tokens, dtype=runner.model_config.dtype, device=runner.device
+        )
 
 
 def _step(runner: Any, scheduler_output: Any, logits_rows: Any) -> list[dict[str, Any]]:
