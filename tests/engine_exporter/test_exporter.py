@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from prometheus_client import generate_latest
 
 from ridgeline_exporters.engine.accounting import WINDOW_SECONDS
 from ridgeline_exporters.engine.baseline import WARM_UP_STEPS
@@ -12,6 +13,7 @@ from tests.engine_exporter.synthetic import (
     ROOF,
     SHAPE,
     Bench,
+    SyntheticEngineOutput,
     SyntheticFinishReason,
     SyntheticPrefillStats,
     SyntheticSchedulerOutput,
@@ -127,6 +129,18 @@ def test_waiting_for_kv_in_steps_without_tokens_is_idle() -> None:
     assert sum(sum(h.counts) for h in bench.totals.steps.values()) == 2
 
 
+def test_a_pause_that_keeps_its_requests_is_idle() -> None:
+    bench = Bench()
+    bench.scheduler.running = [bench.request("a", 8)]
+    bench.run(step(new={"a": (8, 0, 8)}), 0.02, token("a"))
+    bench.exporter.after_pause()
+    bench.pass_time(60.0)
+    bench.exporter.after_pause()
+    bench.run(step(cached={"a": (8, 1)}), 0.02, token("a"))
+    assert seconds_of_steps(bench) == pytest.approx(0.04)
+    assert bench.totals.gaps.total == pytest.approx(60.02), "clients did wait"
+
+
 # Stall
 
 
@@ -148,6 +162,15 @@ def test_prefill_beside_a_decode_stalls_it_by_what_the_step_took_longer() -> Non
     assert bench.totals.stall_sequence_seconds == pytest.approx(0.10, rel=0.02)
     assert sum(bench.totals.stalls.counts) == 1
     assert bench.totals.decode_seconds == pytest.approx(4 * WARM_UP_STEPS * 0.01 + 0.11)
+
+
+def test_the_baseline_is_shown_for_the_decodes_of_the_last_step_once_it_is_known() -> None:
+    bench = Bench()
+    position = decoding(bench, WARM_UP_STEPS - 1)
+    assert bench.exporter.gauges()["decode_baseline_seconds"] == []
+    assert bench.exporter.gauges()["decode_baseline_samples"] == [((), WARM_UP_STEPS - 1)]
+    bench.run(step(cached={"a": (position, 1)}), 0.01, token("a"))
+    assert dict(bench.exporter.gauges()["decode_baseline_seconds"]) == {(): pytest.approx(0.01, rel=0.01)}
 
 
 def test_no_stall_is_invented_before_the_baseline_is_known() -> None:
@@ -354,7 +377,45 @@ def test_after_ten_idle_seconds_utilisation_is_zero_and_intensity_absent() -> No
     assert dict(gauges["compute_utilization_ratio"]) == {("prefill",): 0.0, ("decode",): 0.0}
 
 
+def test_late_gaps_are_counted_the_same_for_requests_in_step_and_out_of_step() -> None:
+    bench = Bench(Objectives(None, 0.05))
+    bench.scheduler.running = [bench.request("a", 8), bench.request("b", 8)]
+    bench.run(step(new={"a": (8, 0, 8), "b": (8, 0, 8)}), 0.1, token("a"), token("b"))
+    bench.run(step(cached={"a": (8, 1), "b": (8, 1)}), 0.06, token("a"), token("b"))  # both late, in step
+    bench.run(step(cached={"a": (9, 1)}), 0.04, token("a"))
+    bench.run(step(cached={"a": (10, 1), "b": (9, 1)}), 0.04, token("a"), token("b"))  # b waited for two steps
+    states = bench.exporter._states
+    assert (states["a"].gaps, states["a"].late_gaps) == (3, 1)
+    assert (states["b"].gaps, states["b"].late_gaps) == (2, 2)
+    assert bench.totals.gaps.total == pytest.approx(0.06 + 0.04 + 0.04 + 0.06 + 0.08)
+    assert sum(bench.totals.gaps.counts) == 5
+
+
+def test_drafts_that_were_accepted_come_at_once_and_are_one_gap() -> None:
+    bench = Bench(Objectives(None, 0.05))
+    bench.scheduler.running = [bench.request("a", 8)]
+    bench.run(step(new={"a": (8, 0, 8)}), 0.1, token("a"))
+    accepted = SyntheticEngineOutput("a", [7, 7, 7])
+    bench.run(step(cached={"a": (8, 4)}, speculated={"a": 3}), 0.06, accepted)
+    bench.run(step(cached={"a": (11, 4)}, speculated={"a": 3}), 0.04, token("a", finish_reason=LENGTH))
+    assert sum(bench.totals.gaps.counts) == 2
+    assert bench.totals.output_tokens.total == 5
+    assert bench.totals.requests["gaps_late"] == 1, "one gap of two"
+
+
 # Faults
+
+
+def test_an_engine_that_can_no_longer_be_read_is_said_to_be_down_and_scrapes_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    del bench.scheduler.kv_holding_waiting
+    for _ in range(3):
+        text = generate_latest(bench.exporter.registry).decode()
+        assert "ridgeline_engine_exporter_up 0.0" in text
+        assert "ridgeline_engine_tokens_total" in text
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize(

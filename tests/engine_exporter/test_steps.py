@@ -10,11 +10,16 @@ from ridgeline_exporters.roofline.windows import AttentionWindow, PhaseSums
 from tests.engine_exporter.synthetic import SyntheticPrefillStats, SyntheticRequest, SyntheticSchedulerOutput, step
 
 
-def read(output: SyntheticSchedulerOutput, states: dict[str, RequestState], given: int = 1) -> StepRecord:
+def read(
+    output: SyntheticSchedulerOutput,
+    states: dict[str, RequestState],
+    given: int = 1,
+    in_prompt: set[str] | None = None,
+) -> StepRecord:
     """Read a step and let it give `given` tokens to each request that gets any."""
     for new in output.scheduled_new_reqs:
         states.setdefault(new.req_id, RequestState(new.prompt_len))
-    record = read_step(output, states)
+    record = read_step(output, states, in_prompt)
     starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
     cached = output.scheduled_cached_reqs
     starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
@@ -169,3 +174,75 @@ def test_however_a_request_is_cut_the_phases_add_up_to_its_tokens(
     assert decode == outputs - 1
     assert samples == outputs
     assert pairs == sum(range(cached + 1, prompt + outputs))
+
+
+def test_of_a_cached_last_prompt_token_with_drafts_behind_it_each_phase_has_its_logits() -> None:
+    record = read(step(new={"a": (129, 128, 4)}, speculated={"a": 3}), {}, given=2)
+    assert sums(record) == ((1, 129, 128, 1, 1), (3, 130 + 131 + 132, 132, 3, 1))
+
+
+def test_a_decode_scheduled_before_its_drafts_were_rejected_is_counted_where_it_is() -> None:
+    states: dict[str, RequestState] = {}
+    read(step(new={"a": (10, 0, 10)}), states)
+    read(step(cached={"a": (10, 4)}, speculated={"a": 3}), states, given=2)  # one draft accepted, two rejected
+    record = read(step(cached={"a": (14, 4)}, speculated={"a": 3}), states)  # as if all had been accepted
+    assert sums(record) == (NOTHING, (4, 13 + 14 + 15 + 16, 16, 4, 1))
+
+
+def test_after_rejected_drafts_only_what_was_accepted_is_computed_again() -> None:
+    states: dict[str, RequestState] = {}
+    read(step(new={"a": (10, 0, 10)}), states)
+    read(step(cached={"a": (10, 4)}, speculated={"a": 3}), states)  # 14 positions computed, 11 of them worth keeping
+    record = read(step(cached={"a": (0, 12)}, resumed={"a"}), states)
+    assert (record.prefill.tokens, record.decode.tokens) == (11, 1)
+    assert (record.prefill.sampled, record.decode.sampled) == (0, 1)
+
+
+def test_a_session_that_goes_on_prefills_its_new_turn_only() -> None:
+    states: dict[str, RequestState] = {}
+    read(step(new={"a": (10, 0, 10)}), states)
+    read(step(cached={"a": (10, 1)}), states)
+    record = read(step(new={"a": (31, 11, 20)}), states)
+    assert (record.prefill.tokens, record.prefill.sampled, record.prefills_finished) == (20, 1, 1)
+    assert sums(read(step(cached={"a": (31, 1)}), states)) == (NOTHING, (1, 32, 32, 1, 1))
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> list[SyntheticSchedulerOutput]:
+    """Steps of some requests with chunked prompts, decodes, drafts and preemptions, as a scheduler might make them."""
+    prompts = draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
+    drafts = draw(st.sampled_from([0, 0, 2]))
+    at = dict.fromkeys((f"r{i}" for i in range(len(prompts))), 0)
+    known = {f"r{i}": prompt for i, prompt in enumerate(prompts)}
+    lengths, seen, outputs = dict(known), set[str](), list[SyntheticSchedulerOutput]()
+    for _ in range(draw(st.integers(1, 25))):
+        new, cached, resumed, speculated = {}, {}, set(), {}
+        for name in draw(st.sets(st.sampled_from(sorted(at)), min_size=1)):
+            if name in seen and draw(st.integers(0, 9)) == 0:
+                at[name] = draw(st.integers(0, known[name] - 1))
+                resumed.add(name)
+            left = known[name] - at[name]
+            tokens = draw(st.integers(1, left)) if left > 1 else 1
+            if tokens == left == 1 and drafts and at[name] >= lengths[name]:
+                tokens, speculated[name] = 1 + drafts, drafts
+            if name in seen:
+                cached[name] = (at[name], tokens)
+            else:
+                new[name] = (lengths[name], at[name], tokens)
+            seen.add(name)
+            at[name] = min(at[name] + tokens, known[name])
+            known[name] += at[name] == known[name]
+        outputs.append(step(new, cached, resumed, None, speculated))
+    return outputs
+
+
+@given(schedules())
+def test_summing_up_decodes_together_is_the_same_as_one_by_one(outputs: list[SyntheticSchedulerOutput]) -> None:
+    together: dict[str, RequestState] = {}
+    one_by_one: dict[str, RequestState] = {}
+    in_prompt: set[str] = set()
+    for output in outputs:
+        expected = read(output, one_by_one)
+        record = read(output, together, in_prompt=in_prompt)
+        assert sums(record) == sums(expected)
+        assert record.prefills_finished == expected.prefills_finished
