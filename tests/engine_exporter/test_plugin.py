@@ -14,6 +14,7 @@ import pytest
 from ridgeline_exporters.engine import plugin, weights
 from ridgeline_exporters.engine.exporter import Exporter
 from ridgeline_exporters.engine.server import ExporterServer
+from ridgeline_exporters.engine.settings import Settings
 from tests.engine_exporter.synthetic import SHAPE, Bench, SyntheticScheduler, step, token
 
 
@@ -213,14 +214,17 @@ def test_a_pause_reaches_the_scheduler_and_ends_what_counts_as_busy(started: lis
 
 
 class Core:
-    """As vLLM's EngineCore: builds a scheduler and has workers that it can call by a method's name."""
+    """As vLLM's EngineCore: has workers that it can call by a method's name, makes KV caches, builds a scheduler."""
 
     def __init__(self, answers: list[Any], executor: str = "mp") -> None:
         self.answers = answers
         self.vllm_config = SimpleNamespace(
             parallel_config=SimpleNamespace(distributed_executor_backend=executor, nnodes=1)
         )
-        self.scheduler = Wrapped()
+        self.caches = self._initialize_kv_caches()
+
+    def _initialize_kv_caches(self) -> str:
+        return "caches"
 
     def collective_rpc(self, method: str) -> list[Any]:
         if isinstance(self.answers[0], Exception):
@@ -247,12 +251,16 @@ PART = {"resident": 3_000_000, "looked_up": 500_000, "experts": 0}
     ],
 )
 def test_the_weights_are_those_that_the_workers_loaded_or_else_computed(
-    answers: list[Any], executor: str, total: int | None, started: list[Exporter]
+    answers: list[Any], executor: str, total: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin.wrap_core(Core, Worker)
     plugin.wrap_core(Core, Worker)
-    Core(answers, executor)
-    gauges = started[0].gauges()
+    assert Core(answers, executor).caches == "caches"
+    bench = Bench()
+    monkeypatch.setattr(plugin, "describe", lambda *_: bench.exporter._description)
+    exporter = plugin._build(bench.scheduler, Settings())
+    assert exporter is not None
+    gauges = exporter.gauges()
     info = next(labels for labels, _ in gauges["info"])
     assert info[-1] == ("computed" if total is None else "loaded")
     assert list(gauges["weight_bytes"]) == [((), SHAPE.weight_bytes if total is None else total)]

@@ -134,7 +134,7 @@ def test_the_static_facts_are_those_of_the_engine(engine: Engine) -> None:
     metrics = engine.metrics()
     labels = next(dict(key[1]) for key in metrics if key[0] == "info")
     assert labels["model"] == "tiny"
-    assert (labels["dtype"], labels["coverage"]) == ("float16", "full")
+    assert (labels["dtype"], labels["coverage"], labels["weights"]) == ("float16", "full", "loaded")
     assert metrics[("weight_bytes", ())] == STEP_WEIGHT_BYTES
     assert metrics[("kv_bytes_per_token", ())] == 1024
     assert metrics[("kv_capacity_tokens", ())] == 256 * 1024**2 // 1024

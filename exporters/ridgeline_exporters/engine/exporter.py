@@ -115,20 +115,13 @@ class Exporter:
         """Note that the engine was paused or resumed: the time between is no step's. Requests may be kept meanwhile."""
         self._last_completion = None
 
-    def take_weights(self, loaded: LoadedWeights) -> None:
-        """Count weights by what was loaded. Called once, before the first step."""
-        self._guard(self._calibrate, loaded)
-
-    def _calibrate(self, loaded: LoadedWeights) -> None:
+    def take_weights(self, loaded: LoadedWeights | None) -> None:
+        """Count weights by what was loaded, where that is known: before the first step."""
         shape = self._description.shape
-        if shape is None:
-            return
-        if loaded.experts:
-            # The roofline says how many experts a step reads; what was loaded says how large all of it is.
-            self._accounting.weight_scale = loaded.resident / shape.resident_bytes
-        else:
+        if loaded is not None and shape is not None:
+            # Of experts the roofline says how many a step reads; what was loaded says how large all of them are.
             self._accounting.weight_scale = loaded.streamed / shape.weight_bytes
-        self._weights = "loaded"
+            self._weights = "loaded"
 
     def _guard(self, work: Callable[..., None], *arguments: Any) -> None:
         begun = time.perf_counter()

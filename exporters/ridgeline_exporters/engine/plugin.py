@@ -22,6 +22,7 @@ from ridgeline_exporters.engine.exporter import Exporter
 from ridgeline_exporters.engine.requests import Objectives
 from ridgeline_exporters.engine.server import ExporterServer
 from ridgeline_exporters.engine.settings import Settings, read_settings
+from ridgeline_exporters.engine.weights import LoadedWeights
 
 logger = logging.getLogger("vllm.plugins.ridgeline")
 
@@ -29,6 +30,9 @@ _EXPORTER = "_ridgeline_exporter"
 _WRAPPED = "_ridgeline_wrapped"
 HOOKS = ("schedule", "update_from_output", "finish_requests")
 """Methods of the scheduler around which the exporter works."""
+
+_loaded: list[LoadedWeights | None] = []
+"""What the workers of this process's EngineCore loaded, from when it asked until its scheduler is built."""
 
 
 def register() -> None:
@@ -129,26 +133,27 @@ def _wrap_pausing(scheduler: type[Any]) -> None:
 
 
 def wrap_core(core: type[Any], worker: type[Any]) -> None:
-    """Let a starting EngineCore ask its workers for the bytes of the weights that they loaded, once."""
+    """Let a starting EngineCore ask its workers for the bytes of the weights that they loaded, once.
+
+    Plug-ins are loaded at the beginning of its `__init__`, so that this is too late to wrap. Between loading the model
+    and building the scheduler it makes the KV caches: that is the moment to ask.
+    """
     if _WRAPPED in vars(core):
         return
-    init = core.__init__
+    make_caches = core._initialize_kv_caches
 
-    @functools.wraps(init)
-    def ridgeline_core(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        exporter: Exporter | None = getattr(getattr(self, "scheduler", None), _EXPORTER, None)
-        if exporter is None:
-            return
+    @functools.wraps(make_caches)
+    def ridgeline_make_caches(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = make_caches(self, *args, **kwargs)
+        _loaded.clear()
         try:
-            loaded = weights.ask(self)
-            if loaded is not None:
-                exporter.take_weights(loaded)
+            _loaded.append(weights.ask(self))
         except Exception:
             logger.warning("Ridgeline computes the bytes of the weights: asking for them failed.", exc_info=True)
+        return result
 
     setattr(worker, weights.METHOD, weights.answer)
-    core.__init__ = ridgeline_core
+    core._initialize_kv_caches = ridgeline_make_caches
     setattr(core, _WRAPPED, True)
 
 
@@ -186,7 +191,10 @@ def _build(scheduler: Any, settings: Settings) -> Exporter | None:
         description = describe(scheduler, settings)
         objectives = Objectives(settings.time_to_first_token_seconds, settings.inter_token_seconds)
         control = Control(description.maximum, description.smallest_tokens, objectives)
-        return Exporter(scheduler, description, control)
+        exporter = Exporter(scheduler, description, control)
+        for loaded in _loaded:
+            exporter.take_weights(loaded)
+        return exporter
     except Exception:
         logger.exception("The Ridgeline exporter could not read this engine and is off; the engine is not affected.")
         return None
