@@ -19,7 +19,7 @@ def read(
     """Read a step and let it give `given` tokens to each request that gets any."""
     for new in output.scheduled_new_reqs:
         states.setdefault(new.req_id, RequestState(new.prompt_len))
-    record = read_step(output, states, in_prompt)
+    record = read_step(output, states, in_prompt=in_prompt)
     starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
     cached = output.scheduled_cached_reqs
     starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
