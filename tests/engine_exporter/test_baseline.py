@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -143,3 +143,74 @@ def test_the_warm_up_is_not_spoilt_by_a_slow_first_step() -> None:
         x = dice.uniform(1.0, 10.0)
         regression.add((1.0, x), 0.01 + 0.001 * x)
     assert regression.predict((1.0, 5.0)) == pytest.approx(0.015, rel=0.02)
+
+
+# Days as they come: each scenario is a stream of decode steps; what is said at its end is right, or nothing is said.
+
+
+def _cold_start(dice: random.Random) -> Iterator[tuple[int, int, float]]:
+    """The first steps compile, allocate and fill caches: slow, and less so from step to step."""
+    for i, (sequences, kv_tokens) in enumerate(loads(dice, 1000)):
+        yield sequences, kv_tokens, decode_seconds(sequences, kv_tokens) * (1.0 + 20.0 * 0.9**i)
+
+
+def _drift(dice: random.Random) -> Iterator[tuple[int, int, float]]:
+    """Clocks throttle by a third within some minutes."""
+    for i, (sequences, kv_tokens) in enumerate(loads(dice, 20_000)):
+        yield sequences, kv_tokens, decode_seconds(sequences, kv_tokens) * min(1.0, 0.7 + i / 40_000)
+
+
+def _captures(dice: random.Random) -> Iterator[tuple[int, int, float]]:
+    """Bursts of steps each of which captures a CUDA graph first."""
+    for i, (sequences, kv_tokens) in enumerate(loads(dice, 3000)):
+        yield sequences, kv_tokens, decode_seconds(sequences, kv_tokens) + (0.4 if i % 600 < 40 else 0.0)
+
+
+def _collinear(dice: random.Random) -> Iterator[tuple[int, int, float]]:
+    """All contexts are equally long, so that sequences and their KV tell the same."""
+    for _ in range(2000):
+        sequences = dice.randint(1, 128)
+        yield sequences, 1000 * sequences, decode_seconds(sequences, 1000 * sequences)
+
+
+def _growing(dice: random.Random) -> Iterator[tuple[int, int, float]]:
+    """One batch whose contexts only grow."""
+    for i in range(2000):
+        yield 64, 64 * (500 + i), decode_seconds(64, 64 * (500 + i))
+
+
+SCENARIOS = [
+    pytest.param(_cold_start, (64, 60_000), id="cold start"),
+    pytest.param(_drift, (64, 60_000), id="drift"),
+    pytest.param(_captures, (64, 60_000), id="bursts of graph captures"),
+    pytest.param(_collinear, (64, 64_000), id="sequences and KV collinear"),
+    pytest.param(_growing, (64, 150_000), id="a batch that only grows"),
+]
+
+
+@pytest.mark.parametrize(("scenario", "asked"), SCENARIOS)
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_what_the_baseline_says_after_such_a_day_is_right(
+    scenario: Callable[[random.Random], Iterator[tuple[int, int, float]]],
+    asked: tuple[int, int],
+    seed: int,
+) -> None:
+    dice = random.Random(seed)
+    baseline = DecodeBaseline()
+    for sequences, kv_tokens, seconds in scenario(dice):
+        baseline.add(sequences, kv_tokens, seconds * max(0.5, dice.gauss(1.0, 0.02)))
+    predicted = baseline.seconds(*asked)
+    assert predicted is not None
+    assert predicted == pytest.approx(decode_seconds(*asked), rel=0.05)
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=st.integers(0, WARM_UP_STEPS - 1), seed=st.integers(0, 2**32))
+def test_with_few_decode_only_steps_nothing_is_said(steps: int, seed: int) -> None:
+    dice = random.Random(seed)
+    baseline = DecodeBaseline()
+    for sequences, kv_tokens in loads(dice, steps):
+        baseline.add(sequences, kv_tokens, decode_seconds(sequences, kv_tokens))
+        assert baseline.seconds(sequences, kv_tokens) is None
+    assert baseline.samples == steps
