@@ -15,11 +15,12 @@ def read(
     states: dict[str, RequestState],
     given: int = 1,
     in_prompt: set[str] | None = None,
+    windows: tuple[AttentionWindow, ...] = (),
 ) -> StepRecord:
     """Read a step and let it give `given` tokens to each request that gets any."""
     for new in output.scheduled_new_reqs:
         states.setdefault(new.req_id, RequestState(new.prompt_len))
-    record = read_step(output, states, in_prompt=in_prompt)
+    record = read_step(output, states, windows, in_prompt)
     starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
     cached = output.scheduled_cached_reqs
     starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
@@ -241,8 +242,12 @@ def test_summing_up_decodes_together_is_the_same_as_one_by_one(outputs: list[Syn
     together: dict[str, RequestState] = {}
     one_by_one: dict[str, RequestState] = {}
     in_prompt: set[str] = set()
+    windows = (AttentionWindow(8), AttentionWindow(16, chunked=True))
     for output in outputs:
-        expected = read(output, one_by_one)
-        record = read(output, together, in_prompt=in_prompt)
+        expected = read(output, one_by_one, windows=windows)
+        record = read(output, together, in_prompt=in_prompt, windows=windows)
         assert sums(record) == sums(expected)
+        for phase in ("prefill", "decode"):
+            assert getattr(record, phase).window_pairs == getattr(expected, phase).window_pairs
+            assert getattr(record, phase).window_kv_tokens == getattr(expected, phase).window_kv_tokens
         assert record.prefills_finished == expected.prefills_finished
