@@ -116,7 +116,10 @@ class Runner:
         valid.update(range(start, start + tokens))
         if start + tokens < self.tokens[name]:
             return []
-        accepted = self.dice.randint(0, drafts)
+        # No more than the request may have: what an engine cuts off at the end is handed out to nobody, so that the
+        # context of a step that is still in flight for it is known to nobody but the GPU.
+        left = self.prompts[name] + OUTPUTS - self.tokens[name]
+        accepted = min(self.dice.randint(0, drafts), max(0, left - 1))
         self.count["logits"] += 1 + drafts
         self.count["rejected"] += drafts - accepted
         self.tokens[name] += 1 + accepted
