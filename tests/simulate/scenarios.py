@@ -87,7 +87,9 @@ SCENARIOS: dict[str, Scenario] = {
         replace(_PLENTY, long_prefill_token_threshold=48), requests(4, 60, 6.0, (20, 900), (1, 60))
     ),
     "budget below the sequences": Scenario(
-        _PLENTY, requests(5, 40, 9.0, (4, 60), (10, 60)), limits=[(0.0, 8)]
+        _PLENTY,
+        requests(5, 60, 15.0, (4, 60), (30, 120)),
+        limits=[(1.0, 6), (4.0, 256), (5.0, 3), (9.0, 256)],
     ),
     "preemption": Scenario(replace(_PLENTY, kv_blocks=60), requests(6, 60, 8.0, (20, 300), (20, 160))),
     "preemption with a threshold": Scenario(

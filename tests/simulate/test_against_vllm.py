@@ -56,4 +56,6 @@ def test_the_scenarios_reach_the_corners_that_they_are_for(real: dict[str, Any])
         whole = sum(row.prompt_tokens + row.output_tokens - 1 for row in SCENARIOS[name].requests)
         assert scheduled < 0.9 * whole, f"{name}: prompts are found in the cache"
     crowded = real["budget below the sequences"]["steps"]
-    assert any(len(step) == 8 for _, step in crowded)
+    assert max(len(step) for time, step in crowded if time < 1.0) > 6
+    used = {sum(step.values()) for time, step in crowded if 1.1 < time < 4.0}
+    assert used == {6}, "the budget is used up while the rest of the batch stands still"

@@ -104,6 +104,8 @@ class Decodes:
     def blocks_needed(self, steps: int) -> int:
         """New blocks that so many steps take."""
         size = self._block_tokens
+        if steps == 1:
+            return self._residues[-self.step % size]
         rounds, rest = divmod(steps, size)
         blocks = rounds * len(self.members)
         residues, step = self._residues, self.step
