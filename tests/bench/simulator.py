@@ -29,6 +29,7 @@ from ridgeline.simulate.scheduler import EngineSettings
 from ridgeline.simulate.traces import Arrival, faster, read_trace
 from ridgeline_exporters.roofline import catalogue, hardware
 from ridgeline_exporters.roofline.model import ModelShape
+from ridgeline_exporters.roofline.parallelism import Parallelism
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "azure-2023-conv.csv"
 SECONDS, REQUESTS_PER_SECOND = 3501.7, 5.53
@@ -36,6 +37,7 @@ SECONDS, REQUESTS_PER_SECOND = 3501.7, 5.53
 PROMPTS = ((0.0, 4), (0.1, 207), (0.25, 396), (0.5, 1020), (0.75, 1189), (0.9, 2734), (0.95, 4080), (1.0, 4200))
 OUTPUTS = ((0.0, 10), (0.1, 54), (0.25, 85), (0.5, 129), (0.75, 395), (0.9, 424), (0.95, 451), (0.99, 601), (1.0, 1000))
 
+GPUS_PER_ENGINE = 4
 KV_TOKENS = 470_000
 """KV that four H100 hold beside the weights of this model, in tokens."""
 
@@ -94,14 +96,16 @@ def main() -> None:
         rows = list(generated())
         print(f"no trace given: {len(rows)} generated requests with the statistics of Azure's conversation trace")
 
-    shape = ModelShape.from_config(catalogue.find_model("meta-llama/Llama-3.1-70B"), None)
+    shape = ModelShape.from_config(
+        catalogue.find_model("meta-llama/Llama-3.1-70B"), parallelism=Parallelism(GPUS_PER_ENGINE)
+    )
     accelerator = hardware.find("H100-SXM5-80GB")
-    cost = EngineCost(shape, accelerator, 4)
-    fleet_settings = settings(options.engines, shape, 4 * 50e9)
+    cost = EngineCost(shape, accelerator)
+    fleet_settings = settings(options.engines, shape, GPUS_PER_ENGINE * 50e9)
     spec = FleetSpec.model_validate(
         {
             "model": {"id": "m", "servedName": "m"},
-            "hardware": {"accelerator": "H100-SXM5-80GB", "perEngine": 4},
+            "hardware": {"accelerator": "H100-SXM5-80GB", "perEngine": GPUS_PER_ENGINE},
             "engine": {"image": "vllm"},
             "replicas": options.engines,
             "topology": {"policy": "Auto"},
