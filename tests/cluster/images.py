@@ -181,7 +181,7 @@ def build(tag: str, context: Path, dockerfile: Path, identity: str, *, keep: boo
     # A docker archive is not compressed: for gigabytes that are read once on the same disk, minutes less.
     kube.sh("buildah", "push", "-q", tag, f"docker-archive:{archive}:{tag}")
     # Layers that are unpacked are not needed a second time as blobs: half of the disk for the same image.
-    ctr("images", "import", "--discard-unpacked-layers", archive)
+    ctr("images", "import", "--local", "--discard-unpacked-layers", archive)
     archive.unlink()
     if not keep:
         subprocess.run(["buildah", "rmi", "--force", tag], capture_output=True, check=False)  # it is in the cluster now
