@@ -31,11 +31,11 @@ LONG_BIAS = "e_score_correction_bias"
 
 
 def model_type(architecture: str) -> str:
-    """What transformers calls the family of an architecture."""
-    for found, names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items():
-        if architecture == names:
-            return str(found)
-    raise ValueError(f"transformers does not know {architecture}")
+    """What transformers calls the family of an architecture: that of the text part, where there are others."""
+    found = [str(name) for name, model in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items() if model == architecture]
+    if not found:
+        raise ValueError(f"transformers does not know {architecture}")
+    return next((name for name in found if name.endswith("_text")), found[0])
 
 
 def make(config: dict[str, Any]) -> Any:

@@ -41,7 +41,7 @@ SMALL: Mapping[str, dict[str, Any]] = {
     "llama with biases": _model("Llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "mistral": _model("Mistral", sliding_window=None),
     "mistral with a window": _model("Mistral", sliding_window=16),
-    "qwen2": _model("Qwen2"),
+    "qwen2": _model("Qwen2", head_dim=16),
     "qwen2 with a window": _model("Qwen2", use_sliding_window=True, sliding_window=16, max_window_layers=2),
     "qwen3": _model("Qwen3"),
     "phi3": _model("Phi3", sliding_window=24),
