@@ -63,6 +63,7 @@ check-gpu:  ## the GPU exporter against known work: needs a GPU and, as PYTHON, 
 generate: setup  ## write the CRD and the dashboards anew
 	$(BIN)/python -m ridgeline crd > helm/ridgeline/crds/inferencefleets.yaml
 	$(BIN)/python -m dashboards.generate
+	$(BIN)/python -m dashboards.metrics_page
 
 .PHONY: lock
 lock:  ## resolve the lock files anew (needs uv)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dashboards.contract import (
+from dashboards.contract import (
     Known,
     PanelQuery,
     check,

@@ -1,4 +1,4 @@
-"""docs/metrics.md lists what the code exports, records and alerts on, and nothing else."""
+"""docs/metrics.md lists what the code exports, records and alerts on, and nothing else: its tables are made from it."""
 
 from __future__ import annotations
 
@@ -6,82 +6,67 @@ import re
 
 import pytest
 
-from tests.dashboards.contract import (
-    FOREIGN,
-    METRICS_PAGE,
-    engine_families,
-    gpu_families,
-    known_series,
-    operator_families,
-    rule_files,
-)
+from dashboards.contract import FOREIGN, METRICS_PAGE, exported_series, known_series, rule_files
+from dashboards.metrics_page import meanings, page, tables, unit
 
 PAGE = METRICS_PAGE.read_text()
 
-Row = tuple[str, ...]
+
+def test_the_page_is_what_make_generate_writes() -> None:
+    assert page(PAGE) == PAGE, "run `make generate`"
 
 
-def rows(page: str, heading: str) -> list[Row]:
-    """Cells of the table below a heading, without backquotes."""
-    section = re.split(r"^## ", page.split(f"\n## {heading}\n")[1], flags=re.MULTILINE)[0]
-    lines = [line for line in section.splitlines() if line.startswith("| `")]
-    return [tuple(cell.strip().replace("`", "") for cell in line.strip("|").split("|")) for line in lines]
+@pytest.mark.parametrize("marker", sorted(tables()))
+def test_nothing_is_listed_twice_or_without_a_meaning(marker: str) -> None:
+    rows = [line.strip("|").split(" | ") for line in tables()[marker].splitlines()[2:]]
+    assert len({row[0] for row in rows}) == len(rows)
+    assert all(row[-1].rstrip(" |").endswith(".") for row in rows)
 
 
-def documented(page: str) -> dict[str, set[Row]]:
-    """Name, type and labels of each thing, as the page has them."""
-
-    def labels(cell: str) -> str:
-        return " ".join(sorted(label.strip() for label in cell.split(",") if label.strip()))
-
-    return {
-        "Engine exporter": {(name, kind, labels(cell)) for name, kind, cell, _ in rows(page, "Engine exporter")},
-        "GPU exporter": {(name, kind, labels(cell)) for name, kind, cell, _ in rows(page, "GPU exporter")},
-        "Operator": {(name, kind, labels(cell)) for name, kind, cell, _ in rows(page, "Operator")},
-        "Recording rules": {(name, labels(cell)) for name, cell, _ in rows(page, "Recording rules")},
-        "Alerts": {(name, severity) for name, severity, _ in rows(page, "Alerts")},
-    }
-
-
-def real() -> dict[str, set[Row]]:
-    """The same, as the code has them."""
+def test_every_series_that_can_be_read_is_on_the_page() -> None:
     known = known_series()[0]
-    recorded = {name: known.series[name] - {"namespace", "fleet"} for name in known.recorded}
-    return {
-        "Engine exporter": {(f.name, f.kind, " ".join(sorted(f.labels))) for f in engine_families()},
-        "GPU exporter": {(f.name, f.kind, " ".join(sorted(f.labels))) for f in gpu_families()},
-        "Operator": {(f.name, f.kind, " ".join(sorted(f.labels))) for f in operator_families()},
-        "Recording rules": {(name, " ".join(sorted(labels))) for name, labels in recorded.items()},
-        "Alerts": {(rule["alert"], rule["labels"]["severity"]) for _, rule in rule_files() if "alert" in rule},
-    }
+    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in exported_series()} | known.recorded
+    listed = set(re.findall(r"^\| `([^`]+)`", PAGE, re.MULTILINE))
+    assert families <= listed
+    alerts = {rule["alert"] for _, rule in rule_files() if "alert" in rule}
+    registrar = {name for name in listed if name.startswith("ridgeline_registrar_")}
+    assert listed == families | alerts | registrar
 
 
-@pytest.mark.parametrize("heading", ["Engine exporter", "GPU exporter", "Operator", "Recording rules", "Alerts"])
-def test_the_page_says_what_the_code_does(heading: str) -> None:
-    page, code = documented(PAGE)[heading], real()[heading]
-    assert sorted(page - code) == [], "only on the page"
-    assert sorted(code - page) == [], "only in the code"
+def test_a_row_edited_by_hand_is_made_anew() -> None:
+    row = "| `ridgeline_leader` | gauge |"
+    assert row in PAGE
+    assert page(PAGE.replace(row, "| `ridgeline_leads` | counter |")) == PAGE
 
 
-@pytest.mark.parametrize("heading", ["Engine exporter", "GPU exporter", "Operator", "Recording rules", "Alerts"])
-def test_nothing_is_listed_twice_or_without_a_meaning(heading: str) -> None:
-    table = rows(PAGE, heading)
-    assert len({row[0] for row in table}) == len(table)
-    assert all(row[-1].endswith(".") for row in table)
+def test_a_page_without_a_place_for_a_table_is_told() -> None:
+    with pytest.raises(ValueError, match="alerts"):
+        page(PAGE.replace("<!-- alerts -->", ""))
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong"),
+    ("name", "expected"),
     [
-        pytest.param("| `ridgeline_leader` | gauge |", "| `ridgeline_leads` | gauge |", id="a name"),
-        pytest.param("| `ridgeline_leader` | gauge |", "| `ridgeline_leader` | counter |", id="a type"),
-        pytest.param("counter | `outcome` |", "counter | `result` |", id="a label"),
-        pytest.param("| `RidgelineNoLeader` | critical |", "| `RidgelineNoLeader` | warning |", id="a severity"),
+        ("ridgeline_engine_ridge_flops_per_byte", "FLOP/byte"),
+        ("ridgeline_engine_peak_flops", "FLOP/s"),
+        ("ridgeline_engine_tokens_total", "tokens"),
+        ("fleet:ridgeline_tokens:rate", "tokens/s"),
+        ("fleet:ridgeline_kv_transfer_bytes:rate", "bytes/s"),
+        ("fleet:ridgeline_requests:rate", "1/s"),
+        ("fleet:ridgeline_decode_gap_seconds:p95", "s"),
+        ("fleet:ridgeline_sample_timestamp_seconds", "Unix seconds"),
+        ("ridgeline_fleet_engines", ""),
     ],
 )
-def test_a_planted_difference_is_found(right: str, wrong: str) -> None:
-    assert right in PAGE
-    assert documented(PAGE.replace(right, wrong)) != real()
+def test_the_unit_is_the_one_in_the_name(name: str, expected: str) -> None:
+    assert unit(name) == expected
+
+
+def test_every_rule_says_what_it_is_for() -> None:
+    said = meanings()
+    names = {rule.get("record") or rule["alert"] for _, rule in rule_files()}
+    assert set(said) == names
+    assert all(said.values())
 
 
 def test_foreign_series_are_named() -> None:

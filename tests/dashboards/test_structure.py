@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from dashboards.contract import DASHBOARDS, dashboards, panels
 from dashboards.generate import rendered
-from tests.dashboards.contract import DASHBOARDS, dashboards, panels
 
 BOARDS = [pytest.param(board, id=name) for name, board in dashboards().items()]
 VARIABLE = {"type": "prometheus", "uid": "${datasource}"}

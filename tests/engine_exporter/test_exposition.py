@@ -6,9 +6,11 @@ import pytest
 from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ridgeline_exporters.engine.metrics import FAMILIES, PREFIX, Family, Histogram
+from ridgeline_exporters.engine.metric_families import FAMILIES, PREFIX
+from ridgeline_exporters.engine.metrics import Histogram
 from ridgeline_exporters.engine.requests import Outcome
 from ridgeline_exporters.engine.steps import Phase, StepKind
+from ridgeline_exporters.metric_family import Family
 from tests.engine_exporter.synthetic import Bench, SyntheticFinishReason, step, token
 from tests.tools.programs import promtool
 

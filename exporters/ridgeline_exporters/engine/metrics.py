@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-PREFIX = "ridgeline_engine_"
+from ridgeline_exporters.engine.metric_families import FAMILIES, PREFIX
+
 PHASES = ("prefill", "decode")
 BYTE_KINDS = ("weights", "kv_read", "kv_write", "activations")
 STEP_KINDS = ("prefill", "decode", "mixed")
@@ -38,94 +38,6 @@ OUTPUT_TOKENS = (
     1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
     6144, 8192, 12288, 16384, 24576, 32768, 65536, 131072,
 )  # fmt: skip
-
-Kind = Literal["counter", "gauge", "histogram"]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric family, named without the prefix and, for counters, with `_total`."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-
-
-FAMILIES: tuple[Family, ...] = (
-    Family("tokens_total", "counter", "Tokens computed here (not cached, not transferred).", ("phase",)),
-    Family("flops_total", "counter", "Floating point operations, causal attention counted exactly.", ("phase",)),
-    Family(
-        "memory_bytes_total",
-        "counter",
-        "Bytes moved to and from memory; a mixed step's weights are shared by token share.",
-        ("phase", "kind"),
-    ),
-    Family(
-        "busy_seconds_total", "counter", "Step time; a mixed step is split by the modelled time of each.", ("phase",)
-    ),
-    Family(
-        "decode_stall_seconds_total",
-        "counter",
-        "Time that prefill in the same step added to decode steps, beyond the learned decode-only step.",
-    ),
-    Family("decode_stall_sequence_seconds_total", "counter", "The same, times the sequences that waited."),
-    Family("decode_seconds_total", "counter", "Duration of all steps that hold at least one decode."),
-    Family("requests_total", "counter", "Requests finished for the client, by the objectives they met.", ("outcome",)),
-    Family("prefills_finished_total", "counter", "Requests whose prompt was completed here."),
-    Family("external_prompt_tokens_total", "counter", "Prompt tokens that came by transfer."),
-    Family("exporter_errors_total", "counter", "Exceptions inside the exporter; the first disables it."),
-    Family("exporter_seconds_total", "counter", "Time the exporter took from the engine's busy loop."),
-    Family("step_seconds", "histogram", "Interval between completions of steps, idle time left out.", ("kind",)),
-    Family("decode_stall_seconds", "histogram", "Stall of each step that holds prefill and decodes."),
-    Family("decode_gap_seconds", "histogram", "Gap between two tokens of one request."),
-    Family(
-        "time_to_first_token_seconds",
-        "histogram",
-        "From the arrival at the first engine to the first token for the client.",
-    ),
-    Family("request_prompt_tokens", "histogram", "Prompt length of requests finished for the client."),
-    Family("request_output_tokens", "histogram", "Output length of requests finished for the client."),
-    Family(
-        "arithmetic_intensity_flops_per_byte",
-        "gauge",
-        "FLOPs per byte over the last 10 s; absent when the phase did not run.",
-        ("phase",),
-    ),
-    Family(
-        "memory_bandwidth_utilization_ratio", "gauge", "Bytes per second by the peak, over the last 10 s.", ("phase",)
-    ),
-    Family("compute_utilization_ratio", "gauge", "FLOP/s by the peak, over the last 10 s.", ("phase",)),
-    Family("requests", "gauge", "Requests that the engine holds now.", ("state",)),
-    Family(
-        "info",
-        "gauge",
-        "What the numbers were computed from.",
-        ("model", "accelerator", "vllm_version", "dtype", "kv_dtype", "coverage", "weights"),
-    ),
-    Family("peak_flops", "gauge", "Peak FLOP/s of all GPUs of this engine."),
-    Family("peak_memory_bytes_per_second", "gauge", "Peak memory bandwidth of all GPUs of this engine."),
-    Family("ridge_flops_per_byte", "gauge", "Intensity at which memory and compute take equally long."),
-    Family("weight_bytes", "gauge", "Bytes of weights that a step reads, over all GPUs of this engine."),
-    Family("kv_bytes_per_token", "gauge", "Bytes of KV cache per token, over all GPUs of this engine."),
-    Family("kv_capacity_tokens", "gauge", "Tokens that the KV cache can hold."),
-    Family("flops_per_token", "gauge", "Linear FLOPs of one token, attention scores and output head left out."),
-    Family("limit_tokens", "gauge", "Token budget of a step in force (max_num_scheduled_tokens)."),
-    Family("maximum_tokens", "gauge", "Token budget at start; the limit is never above it."),
-    Family("decode_baseline_samples", "gauge", "Decode-only steps that the stall's baseline was learned from."),
-    Family(
-        "decode_baseline_seconds",
-        "gauge",
-        "What the decodes of the last step are expected to take without prefill; absent while that is unknown.",
-    ),
-    Family(
-        "step_model_seconds",
-        "gauge",
-        "Linear model of a step, learned online; a term is absent until it is known.",
-        ("term",),
-    ),
-    Family("exporter_up", "gauge", "1 while the exporter works, 0 after it disabled itself."),
-)
 
 
 class Histogram:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -12,6 +10,7 @@ from prometheus_client.registry import Collector
 from ridgeline_exporters.gpu.monitor import Monitor
 from ridgeline_exporters.gpu.ownership import Ownership
 from ridgeline_exporters.gpu.units import State, holder
+from ridgeline_exporters.metric_family import Family
 
 PREFIX = "ridgeline_gpu_"
 UNIT = ("node", "gpu", "gpu_instance", "uuid", "namespace", "pod")
@@ -19,22 +18,36 @@ UNIT = ("node", "gpu", "gpu_instance", "uuid", "namespace", "pod")
 SOURCES = ("nvml", "pod_resources")
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric family, named without the prefix and, for counters, with `_total`."""
-
-    name: str
-    kind: Literal["counter", "gauge"]
-    help: str
-    labels: tuple[str, ...]
-
-
 FAMILIES: tuple[Family, ...] = (
-    Family("dram_active_ratio", "gauge", "Memory bandwidth used by the peak, mean over the last 10 s.", UNIT),
-    Family("tensor_active_ratio", "gauge", "Share of time the tensor cores worked, mean over the last 10 s.", UNIT),
-    Family("sm_active_ratio", "gauge", "Share of SMs that were busy, mean over the last 10 s.", UNIT),
-    Family("nvlink_bytes_total", "counter", "Payload over all NVLinks of a GPU.", (*UNIT, "direction")),
-    Family("state", "gauge", "1 for the state that the unit is in, 0 for the others.", (*UNIT, "state")),
+    Family(
+        "dram_active_ratio",
+        "gauge",
+        "Memory bandwidth used, against what the memory can do at most.",
+        UNIT,
+        formula="NVML's GPM DRAM_BW_UTIL, mean over the last 10 s of samples taken each second",
+    ),
+    Family(
+        "tensor_active_ratio",
+        "gauge",
+        "Share of time in which tensor cores worked, mean over the SMs.",
+        UNIT,
+        formula="GPM ANY_TENSOR_UTIL, as above",
+    ),
+    Family("sm_active_ratio", "gauge", "Share of SMs that were busy.", UNIT, formula="GPM SM_UTIL, as above"),
+    Family(
+        "nvlink_bytes_total",
+        "counter",
+        "Payload over all NVLinks of a GPU.",
+        (*UNIT, "direction"),
+        caveat="Absent without NVLink, and for GPU instances.",
+    ),
+    Family(
+        "state",
+        "gauge",
+        "1 for the state that the unit is in, 0 for the others.",
+        (*UNIT, "state"),
+        caveat="What cannot be measured has no ratio at all; the state says why.",
+    ),
     Family("info", "gauge", "1; what the unit is.", (*UNIT, "model", "driver_version")),
     Family("exporter_up", "gauge", "1 while NVML answers, 0 otherwise.", ("node",)),
     Family("pod_resources_up", "gauge", "1 while the kubelet says which pod holds which GPU.", ("node",)),

@@ -21,10 +21,10 @@ import yaml
 from ridgeline.api.conditions import ConditionType, Verdict
 from ridgeline.api.fleet import Action, Mode, Recommendation, Role, TopologyStatus
 from ridgeline.metrics import FleetView, OperatorMetrics
-from ridgeline_exporters.engine.metrics import FAMILIES, PREFIX
+from ridgeline_exporters.engine.metric_families import FAMILIES, PREFIX
 from ridgeline_exporters.gpu import metrics as gpu
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 RULES = ROOT / "helm" / "ridgeline" / "rules"
 DASHBOARDS = ROOT / "helm" / "ridgeline" / "dashboards"
 METRICS_PAGE = ROOT / "docs" / "metrics.md"
@@ -65,6 +65,7 @@ class Exported:
     """Its own labels, without those of the target."""
 
     def series(self, target_labels: frozenset[str]) -> dict[str, frozenset[str]]:
+        """Series that the family makes once it is scraped, with their labels."""
         labels = self.labels | target_labels
         if self.kind != "histogram":
             return {self.name: labels}
@@ -72,16 +73,17 @@ class Exported:
 
 
 def engine_families() -> tuple[Exported, ...]:
+    """Families of the engine exporter."""
     return tuple(Exported(PREFIX + f.name, f.kind, frozenset(f.labels)) for f in FAMILIES)
 
 
 def gpu_families() -> tuple[Exported, ...]:
+    """Families of the GPU exporter."""
     return tuple(Exported(gpu.PREFIX + f.name, f.kind, frozenset(f.labels)) for f in gpu.FAMILIES)
 
 
-@cache
-def operator_families() -> tuple[Exported, ...]:
-    """Families of the operator, each made to have a sample, whose labels are read."""
+def operator_metrics() -> OperatorMetrics:
+    """The operator's metrics, each made to have a sample, whose labels can be read."""
     key, topology = ("n", "f"), TopologyStatus(mode=Mode.SPLIT, mixed=0, prefill=1, decode=1, tokenBudget=512)
     best = Recommendation(mode=Mode.SPLIT, prefill=1, decode=1, reason="R", message="m", time="t")
     metrics = OperatorMetrics()
@@ -99,8 +101,14 @@ def operator_families() -> tuple[Exported, ...]:
     metrics.decided(key, Action.SPLIT, "R")
     metrics.routed(key, Action.SPLIT, 1.0)
     metrics.transition_over(key, Action.SPLIT, "done", 1.0)
+    return metrics
+
+
+@cache
+def operator_families() -> tuple[Exported, ...]:
+    """Families of the operator."""
     found = []
-    for family in metrics.registry.collect():
+    for family in operator_metrics().registry.collect():
         assert family.samples, f"{family.name} has no sample here, so its labels are unknown: extend this view"
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -119,6 +127,7 @@ class Known:
 
 
 def rule_files() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every rule and alert of the chart, with the place where it stands."""
     for path in sorted(RULES.glob("*.yaml")):
         text = path.read_text().replace("${window}", "45s").replace("${interval}", "5s")
         for group in yaml.safe_load(text)["groups"]:
@@ -126,6 +135,7 @@ def rule_files() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def exported_series() -> dict[str, frozenset[str]]:
+    """Every series that Ridgeline exports, with its labels."""
     series: dict[str, frozenset[str]] = {}
     for family in engine_families():
         series |= family.series(TARGET_LABELS)
@@ -276,6 +286,7 @@ class PanelQuery:
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
+    """Every committed dashboard, by file name."""
     return {path.name: json.loads(path.read_text()) for path in sorted(DASHBOARDS.glob("*.json"))}
 
 
@@ -307,6 +318,7 @@ def panel_queries(name: str, board: Mapping[str, Any]) -> Iterator[PanelQuery]:
 
 
 def check_query(query: PanelQuery, known: Known) -> list[str]:
+    """What is wrong with a panel's query and its legend."""
     labels, problems = check(query.expr, known)
     wanted = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", query.legend)) | query.columns
     return problems + [f"shows label {label}, which the result has not" for label in sorted(wanted - labels)]
