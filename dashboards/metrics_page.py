@@ -63,15 +63,10 @@ def page(before: str) -> str:
         ValueError: a marker is missing.
     """
     for marker, table in tables().items():
-        before, found = re.subn(
-            rf"<!-- {marker} -->\n.*?<!-- end -->",
-            lambda _, marker=marker, table=table: f"<!-- {marker} -->\n{table}<!-- end -->",
-            before,
-            count=1,
-            flags=re.DOTALL,
-        )
-        if not found:
+        place = re.search(rf"(?<=<!-- {marker} -->\n).*?(?=<!-- end -->)", before, re.DOTALL)
+        if place is None:
             raise ValueError(f"{METRICS_PAGE.name} has no place for the table of the {marker}: <!-- {marker} -->")
+        before = before[: place.start()] + table + before[place.end() :]
     return before
 
 
