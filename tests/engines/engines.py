@@ -6,18 +6,19 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.tools.processes import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_PYTHON = "/var/tmp/ridgeline-cluster/vllm/bin/python"
@@ -39,13 +40,6 @@ _COUNTED = ("tokens_total", "step_seconds_count", "requests_total", "exporter_er
 def python() -> Path:
     """The interpreter of the engines' environment."""
     return Path(os.environ.get("RIDGELINE_VLLM", DEFAULT_PYTHON))
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
@@ -162,9 +156,9 @@ class Engine(Rank):
             arguments: of vLLM, beside or instead of the usual ones; None leaves one out, "" gives a flag alone.
             environment: variables beside the usual ones.
         """
-        super().__init__(free_port())
+        super().__init__(free_ports(1)[0])
         self.name = name
-        self.port, side_channel = free_port(), free_port()
+        self.port, side_channel = free_ports(2)
         self.folder = folder
         self.log = folder / f"{name}.log"
         variables = os.environ | {

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.engines.engines import Engine, eventually, free_port, python, request
+from tests.engines.engines import Engine, eventually, python, request
+from tests.tools.processes import free_ports
 
 
 class Router:
@@ -47,11 +48,11 @@ class Router:
 @contextmanager
 def router(log: Path) -> Iterator[Router]:
     """Run the engines' environment's SMG for the length of the block."""
-    port = free_port()
+    port, metrics_port = free_ports(2)
     command = [
         "setpriv", "--pdeathsig", "KILL", "--", str(python().parent / "smg"), "launch", "--enable-igw",
         "--policy", "round_robin", "--host", "127.0.0.1", "--port", str(port),
-        "--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port()),
+        "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port),
         "--health-check-interval-secs", "1", "--worker-startup-check-interval", "1",
     ]  # fmt: skip
     with log.open("wb") as output:

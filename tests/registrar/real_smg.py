@@ -6,9 +6,8 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from ridgeline.api import names
 from ridgeline.api.fleet import InferenceFleet
 from ridgeline.render.router import router_arguments
 from tests.registrar.stand_in_engine import MODEL
+from tests.tools.processes import free_ports
 
 KEY = "key-of-this-test"
 CLUSTER = Path(os.environ.get("RIDGELINE_CLUSTER", "/var/tmp/ridgeline-cluster"))
@@ -35,10 +35,7 @@ class Ports:
     @classmethod
     def free(cls) -> Ports:
         """Ports that were free a moment ago."""
-        with closing(socket.socket()) as a, closing(socket.socket()) as b, closing(socket.socket()) as c:
-            for listener in (a, b, c):
-                listener.bind(("127.0.0.1", 0))
-            return cls(a.getsockname()[1], b.getsockname()[1], c.getsockname()[1])
+        return cls(*free_ports(3))
 
     @property
     def url(self) -> str:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 END_SECONDS = 30.0
+PORTS = range(20_000, 30_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]
+    """Ports that were free a moment ago, all different.
+
+    From below the range that the kernel gives to outgoing connections: one of those could take a port of that range
+    between this look at it and the start of the program.
+    """
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        with closing(socket.socket()) as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError(f"no {count} ports are free between {PORTS[0]} and {PORTS[-1]}")
 
 
 @contextmanager
