@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ridgeline.roofline_plot import plot_svg
 from ridgeline.roofline_report import (
     FLOOR_CONTEXT_TOKENS,
     Machine,
@@ -75,6 +76,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--context", type=_whole, default=2048, metavar="C", help="tokens in each one's cache [2048]")
     parser.add_argument("--list", action="store_true", help="list the models and GPUs known by name")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="also draw the roofline with these points")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     parser.set_defaults(run=run)
     return parser
@@ -95,6 +97,16 @@ def run(args: argparse.Namespace) -> int:
         return 2
     rows = rows_of(shape, machine.roof, args.prefill, args.decode_batch, args.context)
     floors = {name: _floor(config, name, args) for name in FLOOR_FORMATS}
+    if args.plot is not None:
+        try:
+            args.plot.write_text(plot_svg(f"{args.model}, {shape.weights.name}", machine, rows), encoding="utf-8")
+        except OSError as problem:
+            print(
+                f"ridgeline roofline: {args.plot} cannot be written ({problem.strerror}); name a file in a folder"
+                " that exists and is yours",
+                file=sys.stderr,
+            )
+            return 2
     if args.json:
         print(json.dumps(answer_json(args.model, shape, machine, rows, floors), indent=2))
     else:
