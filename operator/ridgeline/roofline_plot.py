@@ -148,9 +148,7 @@ def _points(roof: Roof, rows: Sequence[Row], x: Scale, y: Scale) -> Iterator[str
         taken[row.phase].append((at, low))
         right = at + 6 + CHARACTER * len(label) > WIDTH - RIGHT
         yield f'<line class="{row.phase}" x1="{at:.1f}" y1="{height + 6:.1f}" x2="{at:.1f}" y2="{low - 11:.1f}"/>'
-        labels.append(
-            _text(label, at - 6 if right else at + 6, low, f"{row.phase} label", "end" if right else "start")
-        )
+        labels.append(_text(label, at - 6 if right else at + 6, low, f"{row.phase} label", "end" if right else "start"))
     yield from labels
 
 
