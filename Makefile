@@ -60,10 +60,11 @@ check-gpu:  ## the GPU exporter against known work: needs a GPU and, as PYTHON, 
 	@$(PYTHON) tests/gpu/check_gpu.py
 
 .PHONY: generate
-generate: setup  ## write the CRD and the dashboards anew
+generate: setup  ## write the CRD, the dashboards and the tables and plots of the docs anew
 	$(BIN)/python -m ridgeline crd > helm/ridgeline/crds/inferencefleets.yaml
 	$(BIN)/python -m dashboards.generate
 	$(BIN)/python -m dashboards.metrics_page
+	$(BIN)/python -m dashboards.roofline_page
 
 .PHONY: lock
 lock:  ## resolve the lock files anew (needs uv)
