@@ -1,4 +1,4 @@
-"""`ridgeline validate`: the cost model against measured points, value by value, and the median errors."""
+"""`ridgeline validate`: the cost model against measured points, value by value, and the median and worst errors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ridgeline.cost.points import MeasuredPoint, WrongPoints, read_points
-from ridgeline.cost.validation import Outcome, Serving, evaluate, median_errors
-
-SERVING: Serving | None = None
-"""What answers serving runs; None: they are reported as unanswered."""
+from ridgeline.cost.validation import Outcome, evaluate, median_errors, worst_errors
+from ridgeline.simulate.serving_run import serving_run
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -20,7 +18,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "validate",
         help="compare the cost model with measured points",
-        description="Compares what the cost model says of an engine's steps with what was measured.",
+        description="Compares what the cost model says of batches, and the simulator of serving runs, with what was "
+        "measured.",
         epilog="The file is CSV with the columns id, source, model, weights, gpu, tensor_parallel, prompt_tokens, "
         "output_tokens, and either batch with prompt_time_ms and token_time_ms, or requests_per_second and "
         "max_num_batched_tokens with ttft_mean_ms, itl_mean_ms, e2e_mean_ms. Empty cells are unknown.",
@@ -41,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     except WrongPoints as problem:
         print(f"ridgeline validate: {args.points}: {problem}", file=sys.stderr)
         return 2
-    outcomes = evaluate(points, SERVING)
+    outcomes = evaluate(points, serving_run)
     print(json.dumps(_json(outcomes), indent=2) if args.json else _text(outcomes))
     return 0
 
@@ -65,9 +64,14 @@ def _text(outcomes: Sequence[Outcome]) -> str:
         for row in rows
     ]
     lines.append("")
+    worst = worst_errors(outcomes)
     for name, error in median_errors(outcomes).items():
         count = sum(name in outcome.errors for outcome in outcomes)
-        lines.append(f"Median error of {name}: {100 * error:.1f} % over {count} points")
+        largest, where = worst[name]
+        lines.append(
+            f"Error of {name}: median {100 * error:.1f} %, worst {100 * largest:.1f} % (point {where.id}), "
+            f"over {count} points"
+        )
     problems = [outcome for outcome in outcomes if outcome.problem]
     lines += [f"Point {outcome.point.id} ({outcome.point.model}): {outcome.problem}" for outcome in problems]
     return "\n".join(lines)
@@ -95,4 +99,5 @@ def _json(outcomes: Sequence[Outcome]) -> dict[str, object]:
             for outcome in outcomes
         ],
         "median_relative_error": median_errors(outcomes),
+        "worst_relative_error": {name: error for name, (error, _) in worst_errors(outcomes).items()},
     }

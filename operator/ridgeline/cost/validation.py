@@ -64,6 +64,16 @@ def median_errors(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return {name: median(errors) for name, errors in found.items()}
 
 
+def worst_errors(outcomes: Sequence[Outcome]) -> dict[str, tuple[float, MeasuredPoint]]:
+    """Largest absolute relative error and its point, by column."""
+    found: dict[str, tuple[float, MeasuredPoint]] = {}
+    for outcome in outcomes:
+        for name, error in outcome.errors.items():
+            if name not in found or abs(error) > found[name][0]:
+                found[name] = (abs(error), outcome.point)
+    return found
+
+
 def efficiency_for(point: MeasuredPoint, accelerator: Accelerator) -> Efficiency:
     """Of the engine that was measured: Splitwise's was of 2023."""
     return VLLM_2023 if point.source == "splitwise" else efficiency_of(accelerator)
