@@ -1,0 +1,213 @@
+"""`ridgeline replay`: what Ridgeline and static choices would have made of a trace, before a GPU is bought."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ridgeline.roofline_command import DEFAULT_GPU, DEFAULT_MODEL, FORMATS, WrongInput, load_config
+from ridgeline.simulate.replay import Plant, WrongReplay, controller, default_policies, play
+from ridgeline.simulate.traces import Arrival, TraceError, faster, read_trace
+from ridgeline_exporters.roofline import catalogue, hardware
+from ridgeline_exporters.roofline.model import ModelShape, UnsupportedModel
+from ridgeline_exporters.roofline.parallelism import Parallelism
+
+INTERRUPTED = 130
+MESSAGE_CHARACTERS = 150
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Adds the command's options; `run` answers them."""
+    parser = subparsers.add_parser(
+        "replay",
+        help="simulate a fleet on a trace under several policies",
+        description="Plays a trace of requests on a simulated fleet, once for each policy, and compares what clients "
+        "would have seen. Step times come from the cost model; nothing is measured.",
+        epilog="Traces: Azure's CSV (TIMESTAMP,ContextTokens,GeneratedTokens) or Mooncake's JSON lines. Example: "
+        "ridgeline replay --trace azure.csv --model llama-3.1-70b --tensor-parallel 4 --engines 8",
+    )
+    parser.add_argument("--trace", type=Path, required=True, metavar="FILE", help="the requests")
+    parser.add_argument(
+        "--model", default=DEFAULT_MODEL, help="name (see ridgeline roofline --list), or a config.json [%(default)s]"
+    )
+    parser.add_argument("--weights", choices=FORMATS, help="format of the weights [as in config.json, else bf16]")
+    parser.add_argument("--gpu", default=DEFAULT_GPU, help="name (see ridgeline roofline --list) [%(default)s]")
+    parser.add_argument("--tensor-parallel", type=_whole, default=1, metavar="N", help="GPUs of one engine [1]")
+    parser.add_argument("--engines", type=_whole, default=8, metavar="N", help="engines of the fleet [8]")
+    parser.add_argument("--rate-scale", type=_factor, default=1.0, metavar="X", help="times the trace's rate [1]")
+    parser.add_argument(
+        "--ttft-ms", type=_whole, default=2000, metavar="MS", help="objective of the first token [2000]"
+    )
+    parser.add_argument("--itl-ms", type=_whole, default=50, metavar="MS", help="objective of gaps between tokens [50]")
+    parser.add_argument(
+        "--policies",
+        metavar="A,B,…",
+        help="ridgeline, mixed:TOKENS (token budget) and split:PREFILL (prefill engines) [ridgeline and some of each]",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for programs, with the course of each policy")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the answer; 0, 2 with the cause and the cure on standard error, or 130 after Ctrl-C with what is done."""
+    try:
+        plant = _plant(args)
+        names = args.policies.split(",") if args.policies else default_policies(plant.engines)
+        for name in names:
+            controller(name, plant)  # before anything is played
+        plant.settings()
+        done, status = _play_all(names, plant, args)
+    except (
+        WrongReplay, WrongInput, TraceError, UnsupportedModel, catalogue.UnknownModel, hardware.UnknownAccelerator,
+    ) as problem:  # fmt: skip
+        print(f"ridgeline replay: {problem}", file=sys.stderr)
+        return 2
+    except (OSError, UnicodeDecodeError) as problem:
+        print(f"ridgeline replay: {args.trace} cannot be read ({problem}); give a file of text", file=sys.stderr)
+        return 2
+    print(json.dumps(_answer(args, plant, done), indent=1, sort_keys=True) if args.json else _text(args, plant, done))
+    return status
+
+
+def _plant(args: argparse.Namespace) -> Plant:
+    shape = ModelShape.from_config(load_config(args.model), args.weights, parallelism=Parallelism(args.tensor_parallel))
+    if shape.query_heads % args.tensor_parallel:
+        raise WrongInput(
+            f"{shape.query_heads} attention heads cannot be shared by --tensor-parallel {args.tensor_parallel}; "
+            f"use a divisor of {shape.query_heads}"
+        )
+    return Plant(shape, hardware.find(args.gpu), args.engines, args.ttft_ms, args.itl_ms)
+
+
+def _play_all(names: Sequence[str], plant: Plant, args: argparse.Namespace) -> tuple[list[dict[str, Any]], int]:
+    """What is done, and the exit status: Ctrl-C ends the playing and loses nothing."""
+    done: list[dict[str, Any]] = []
+    try:
+        for place, name in enumerate(names, 1):
+            done.append(play(name, plant, _arrivals(args), _progress(f"{place}/{len(names)} {name}")))
+    except KeyboardInterrupt:
+        print(f"\nInterrupted: {len(done)} of {len(names)} policies were played.", file=sys.stderr)
+        return done, INTERRUPTED
+    finally:
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+    return done, 0
+
+
+def _arrivals(args: argparse.Namespace) -> Iterator[Arrival]:
+    """The trace, read anew for each policy, so that one of any length takes no memory."""
+    with args.trace.open(encoding="utf-8") as lines:
+        yield from faster(read_trace(lines, str(args.trace)), args.rate_scale)
+
+
+def _progress(what: str) -> Callable[[float, int], None]:
+    """A line on the terminal, at most five times a second; nothing where standard error is a file."""
+    started = told = time.monotonic()
+
+    def tick(now: float, requests: int) -> None:
+        nonlocal told
+        passed = time.monotonic()
+        if not sys.stderr.isatty() or passed - told < 0.2:
+            return
+        told = passed
+        speed = now / max(1e-3, passed - started)
+        print(
+            f"\r\033[K{what}: {now / 60:,.0f} minutes, {requests:,} requests, {speed:,.0f} times real time",
+            end="", file=sys.stderr, flush=True,
+        )  # fmt: skip
+
+    return tick
+
+
+# ---------------------------------------------------------------- the answer
+
+
+def _answer(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "trace": args.trace.name,
+        "rate_scale": args.rate_scale,
+        "model": args.model,
+        "weights": plant.shape.weights.name,
+        "gpu": plant.accelerator.name,
+        "gpus_per_engine": plant.gpus,
+        "engines": plant.engines,
+        "kv_capacity_tokens": plant.kv_tokens,
+        "time_to_first_token_objective_milliseconds": plant.first_token_objective_milliseconds,
+        "inter_token_objective_milliseconds": plant.inter_token_objective_milliseconds,
+        "policies": list(done),
+    }
+
+
+def _text(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, Any]]) -> str:
+    lines = [
+        f"{plant.engines} engines of {args.model} ({plant.shape.weights.name}) on {plant.gpus} x "
+        f"{plant.accelerator.name} each, {plant.kv_tokens:,} KV tokens an engine",
+        f"Objectives: first token within {plant.first_token_objective_milliseconds:,} ms, at most 5 % of a request's "
+        f"gaps above {plant.inter_token_objective_milliseconds} ms",
+        "",
+    ]
+    head = ("policy", "met", "met/s", "first token p50", "p95", "gap p50", "p99", "stalled", "GPU hours")
+    table = [head, *(_row(each) for each in done)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
+    lines += [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in table
+    ]
+    for each in done:
+        if each["decisions"]:
+            lines += ["", f"What {each['policy']} did:"]
+            lines += [
+                f"{event['seconds']:>8,.0f} s  {event['action']} ({event['reason']}): {_short(event['message'])}"
+                for event in each["decisions"]
+            ]
+    return "\n".join(lines)
+
+
+def _row(each: Mapping[str, Any]) -> tuple[str, ...]:
+    summary = each["summary"]
+    first, gap = summary["time_to_first_token_seconds"], summary["gap_seconds"]
+    return (
+        each["policy"],
+        _share(summary["attainment"]),
+        "-" if (rate := summary["goodput_requests_per_second"]) is None else f"{rate:.2f}",
+        _milliseconds(first["p50"]),
+        _milliseconds(first["p95"]),
+        _milliseconds(gap["p50"]),
+        _milliseconds(gap["p99"]),
+        _share(summary["stall_ratio"]),
+        f"{each['gpu_hours']:.1f}",
+    )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:,.0f} ms"
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= MESSAGE_CHARACTERS else message[: MESSAGE_CHARACTERS - 1] + "…"
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
+    return int(text)
+
+
+def _factor(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0")
+    return value

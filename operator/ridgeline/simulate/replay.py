@@ -1,0 +1,180 @@
+"""One trace, one fleet, several policies: what each of them would have made of it. Pure; the caller reads the trace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ridgeline.api.fleet import Engine, FleetSpec, Hardware, ModelSpec, Objectives, Policy, Topology
+from ridgeline.cost.step_cost import EngineCost
+from ridgeline.decide.snapshot import Signals
+from ridgeline.simulate.controller import Controller, StaticMixed, StaticSplit, steer
+from ridgeline.simulate.fleet import Fleet, FleetSettings
+from ridgeline.simulate.observer import Observer
+from ridgeline.simulate.results import Interval, Results
+from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
+from ridgeline.simulate.router import least_load
+from ridgeline.simulate.scheduler import EngineSettings
+from ridgeline.simulate.traces import Arrival
+from ridgeline_exporters.roofline.bounds import Roof
+from ridgeline_exporters.roofline.hardware import GIGA, Accelerator
+from ridgeline_exporters.roofline.model import ModelShape
+
+USABLE_MEMORY = 0.9
+"""Part of the memory that vLLM takes for weights and cache unless told otherwise."""
+MAXIMUM_TOKENS = 8192
+"""vLLM's token budget on an H100 unless told otherwise."""
+BLOCK_TOKENS = 16
+TICK_SECONDS = 60.0
+
+
+class WrongReplay(ValueError):  # noqa: N818 - names what is wrong
+    """What was asked for cannot be simulated; the message names the cause and the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """The fleet that is simulated."""
+
+    shape: ModelShape
+    """With the parallelism of one engine."""
+    accelerator: Accelerator
+    engines: int
+    first_token_objective_milliseconds: int
+    inter_token_objective_milliseconds: int
+
+    @property
+    def gpus(self) -> int:
+        """Of one engine."""
+        return self.shape.parallelism.gpus
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the KV cache of one engine holds.
+
+        Raises:
+            WrongReplay: the weights leave no room for a cache.
+        """
+        usable = USABLE_MEMORY * self.gpus * self.accelerator.memory_bytes
+        room = usable - self.shape.resident_bytes
+        if room < MAXIMUM_TOKENS * self.shape.kv_bytes_per_token:
+            raise WrongReplay(
+                f"{self.shape.resident_bytes / GIGA:.0f} GB of weights leave no room for a KV cache in "
+                f"{100 * USABLE_MEMORY:.0f} % of {self.gpus} x {self.accelerator.memory_bytes / GIGA:.0f} GB; use more"
+                " GPUs an engine (--tensor-parallel), smaller weights (--weights) or a GPU with more memory (--gpu)"
+            )
+        return int(room / self.shape.kv_bytes_per_token)
+
+    def settings(self) -> FleetSettings:
+        """For the simulator."""
+        return FleetSettings(
+            engines=self.engines,
+            engine=EngineSettings(
+                kv_blocks=self.kv_tokens // BLOCK_TOKENS,
+                block_tokens=BLOCK_TOKENS,
+                max_num_batched_tokens=MAXIMUM_TOKENS,
+            ),
+            kv_bytes_per_token=self.shape.kv_bytes_per_token,
+            link_bytes_per_second=self.gpus * self.accelerator.link_bytes_per_second,
+            first_token_objective_seconds=self.first_token_objective_milliseconds / 1000.0,
+            inter_token_objective_seconds=self.inter_token_objective_milliseconds / 1000.0,
+        )
+
+    def spec(self) -> FleetSpec:
+        """What a user would write for it, with the policy Auto."""
+        return FleetSpec(
+            model=ModelSpec(id="model", servedName="model"),
+            hardware=Hardware(accelerator=self.accelerator.name, perEngine=self.gpus),
+            engine=Engine(image="vllm"),
+            replicas=self.engines,
+            topology=Topology(policy=Policy.AUTO),
+            objectives=Objectives(
+                timeToFirstTokenMilliseconds=self.first_token_objective_milliseconds,
+                interTokenLatencyMilliseconds=self.inter_token_objective_milliseconds,
+            ),
+        )
+
+    def facts(self) -> Signals:
+        """What engines say of themselves before they have measured anything."""
+        roof = Roof.of(self.accelerator, self.gpus, self.shape.weights.activations)
+        return Signals(
+            ridge_flops_per_byte=roof.ridge,
+            peak_flops=roof.flops_per_second,
+            peak_memory_bytes_per_second=roof.memory_bytes_per_second,
+            weight_bytes=self.shape.weight_bytes,
+            kv_bytes_per_token=self.shape.kv_bytes_per_token,
+            kv_capacity_tokens=float(self.kv_tokens),
+            flops_per_token=self.shape.linear_flops_per_token,
+        )
+
+
+# ---------------------------------------------------------------- policies by name
+
+
+def default_policies(engines: int) -> list[str]:
+    """Ridgeline, mixed engines at vLLM's budget and at three smaller ones, and up to three splits."""
+    splits = sorted({max(1, engines // 4), engines // 2, engines - max(1, engines // 4)} & set(range(1, engines)))
+    return ["ridgeline", *(f"mixed:{tokens}" for tokens in (8192, 2048, 512, 256)), *(f"split:{p}" for p in splits)]
+
+
+def controller(name: str, plant: Plant) -> Controller:
+    """The policy of this name: `ridgeline`, `mixed:TOKENS` or `split:PREFILL`.
+
+    Raises:
+        WrongReplay: there is none, or not for so many engines.
+    """
+    if name == "ridgeline":
+        return RidgelinePolicy(plant.spec())
+    if (found := re.fullmatch(r"mixed:(\d+)", name)) and 0 < int(found[1]) <= MAXIMUM_TOKENS:
+        return StaticMixed(int(found[1]))
+    if (found := re.fullmatch(r"split:(\d+)", name)) and 0 < int(found[1]) < plant.engines:
+        return StaticSplit(int(found[1]))
+    raise WrongReplay(
+        f"there is no policy {name!r} for {plant.engines} engines; use ridgeline, mixed:TOKENS (token budget, at most "
+        f"{MAXIMUM_TOKENS}) or split:PREFILL (prefill engines, at least one and fewer than all)"
+    )
+
+
+# ---------------------------------------------------------------- playing
+
+
+def play(
+    name: str,
+    plant: Plant,
+    arrivals: Iterable[Arrival],
+    tick: Callable[[float, int], None] = lambda now, requests: None,
+) -> dict[str, Any]:
+    """One policy on one trace.
+
+    Args:
+        name: of the policy.
+        plant: the fleet.
+        arrivals: the trace, one request after the other.
+        tick: called each simulated minute with the time and the requests that have arrived.
+
+    Returns:
+        `policy`, `summary` (`Results.summary`), `gpu_hours`, `timeline` (an object for each minute) and `decisions`
+        (time, action, reason and message of what Ridgeline did): plain values, the same for the same trace.
+    """
+    chosen = controller(name, plant)
+    results = Results(TICK_SECONDS)
+    fleet = Fleet(plant.settings(), EngineCost(plant.shape, plant.accelerator), least_load(), results.done)
+    results.watch(fleet)
+    fleet.every(TICK_SECONDS, lambda now: tick(now, fleet.counters.arrivals))
+    own = chosen if isinstance(chosen, RidgelinePolicy) else None
+    steer(fleet, chosen, Observer(fleet, plant.facts()) if own else None)
+    fleet.run(arrivals)
+    summary = results.summary()
+    return {
+        "policy": name,
+        "summary": summary,
+        "gpu_hours": plant.engines * plant.gpus * summary["seconds"] / 3600.0,
+        "timeline": [_plain(interval) for interval in results.timeline()],
+        "decisions": [asdict(event) for event in own.events] if own else [],
+    }
+
+
+def _plain(interval: Interval) -> dict[str, Any]:
+    return {name: getattr(interval, name) for name in Interval.__slots__ if name != "gap_seconds_buckets"}
