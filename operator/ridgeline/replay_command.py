@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.roofline_command import DEFAULT_GPU, DEFAULT_MODEL, FORMATS, WrongInput, load_config
+from ridgeline.simulate.fleet import Stuck
 from ridgeline.simulate.replay import Plant, WrongReplay, controller, default_policies, play
 from ridgeline.simulate.traces import Arrival, TraceError, faster, read_trace
 from ridgeline_exporters.roofline import catalogue, hardware
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         plant.settings()
         done, status = _play_all(names, plant, args)
     except (
-        WrongReplay, WrongInput, TraceError, UnsupportedModel, catalogue.UnknownModel, hardware.UnknownAccelerator,
+        WrongReplay, WrongInput, TraceError, Stuck, UnsupportedModel, catalogue.UnknownModel, hardware.UnknownAccelerator,
     ) as problem:  # fmt: skip
         print(f"ridgeline replay: {problem}", file=sys.stderr)
         return 2

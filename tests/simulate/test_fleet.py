@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from ridgeline.api.fleet import Role
 from ridgeline.simulate.counters import Outcome
 from ridgeline.simulate.engine import Engine
-from ridgeline.simulate.fleet import Fleet, FleetSettings
+from ridgeline.simulate.fleet import Fleet, FleetSettings, Stuck
 from ridgeline.simulate.request import LATE_GAP_SHARE, Request
 from ridgeline.simulate.router import LeastLoad, LeastTokens, PowerOfTwo, RoundRobin, Router, least_load
 from ridgeline.simulate.scheduler import Chunk, EngineSettings
@@ -301,7 +301,10 @@ def test_whatever_is_done_to_a_fleet_its_books_balance(
         max_num_seqs=sequences,
     )
     begin = {f"engine-{i}": role for i, role in enumerate(first_roles)}
-    fleet, watch = play(rows, replace(SETTINGS, engine=engine), roles=begin, actions=actions)
+    try:
+        fleet, watch = play(rows, replace(SETTINGS, engine=engine), roles=begin, actions=actions)
+    except Stuck:
+        reject()  # a known limit: see the test below
     failures = any(engine.kv_failures for engine in fleet.engines.values())
     attempts = max((request.attempts for request in watch.requests.values()), default=1)
     check(rows, fleet, watch)
@@ -310,6 +313,15 @@ def test_whatever_is_done_to_a_fleet_its_books_balance(
         if len(served) == len(rows):
             whole = sum(row.prompt_tokens + row.output_tokens - 1 for row in served)
             assert watch.computed - _pulled(watch) == whole, "tokens are conserved"
+
+
+def test_engines_that_trade_roles_with_full_caches_are_told_to_be_stuck() -> None:
+    begin = {"engine-0": Role.MIXED, "engine-1": Role.MIXED, "engine-2": Role.DECODE, "engine-3": Role.PREFILL}
+    trade = [(0.0, set_role("engine-2", Role.PREFILL)), (0.0, set_role("engine-3", Role.DECODE))]
+    engine = replace(ENGINE, kv_blocks=45, prefix_caching=False, max_num_seqs=3)
+    rows = requests(0, 60, 10.0, (65, 600), (1, 60), shared=6)
+    with pytest.raises(Stuck, match="wait for each other"):
+        play(rows, replace(SETTINGS, engine=engine), roles=begin, actions=[*trade, (0.0, fail("engine-0", None))])
 
 
 def _pulled(watch: Watch) -> int:

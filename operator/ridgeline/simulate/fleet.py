@@ -32,6 +32,13 @@ Action = Callable[[float], None]
 """Something to be done, with the time at which it is."""
 
 
+class Stuck(RuntimeError):  # noqa: N818 - says what happened
+    """Requests wait for each other for ever.
+
+    KV that waits for a decode engine without room is kept here until that has room; its lease is not ended meanwhile.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
     """What a fleet is made of."""
@@ -119,6 +126,7 @@ class Fleet:
 
         Raises:
             ValueError: an arrival lies before the one before it.
+            Stuck: requests are left and nothing will ever happen to them.
         """
         source = _numbered(arrivals)
         following = next(source, None)
@@ -134,7 +142,11 @@ class Fleet:
                 self._arrive(Request(number, arrival, self.now))
                 following = next(source, None)
                 continue
-            assert events, "requests are under way and nothing will ever happen to them"
+            if not events:
+                raise Stuck(
+                    f"{self.active} requests wait for each other at {self.now:.1f} s: engines that traded their roles"
+                    " with full KV caches each hold what the other has to read"
+                )
             if events[0][0] > limit:
                 break
             time, kind, _, subject, version = heappop(events)
