@@ -86,7 +86,9 @@ def techniques() -> list[Row]:
         _speculation("Speculative decoding, 4 drafts", dense, 5),
         _prefix_cache(dense),
         *_experts(),
-        _speculation("Multi-token prediction, 1 token ahead", Engine("deepseek-v3", 16, "fp8"), 2),
+        _speculation(
+            "Multi-token prediction, 1 token ahead (DeepSeek-V3 in FP8, 16 H100)", Engine("deepseek-v3", 16, "fp8"), 2
+        ),
     ]
 
 
@@ -144,8 +146,11 @@ def _continuous_batching(engine: Engine) -> Row:
 
 
 def _chunked_prefill(engine: Engine) -> Row:
-    whole, chunk = (engine.bound(engine.prefill(tokens)).seconds for tokens in (8192, 512))
-    compared = "least time that a prompt of 8,192 adds to one step, whole or in chunks of 512"
+    tokens, size = 8192, 512
+    whole = engine.bound(engine.prefill(tokens)).seconds
+    # The last chunk attends to all the others, so it is the longest.
+    chunk = max(engine.bound(engine.prefill(end, end - size)).seconds for end in range(size, tokens + 1, size))
+    compared = f"least time of the longest step of a prompt of {tokens:,}, whole or in chunks of {size}"
     return "Chunked prefill", "decode, beside prompts", compared, f"{whole * 1e3:,.0f} ms", f"{chunk * 1e3:,.0f} ms"
 
 
@@ -165,11 +170,14 @@ def _experts() -> Iterable[Row]:
     shape = Engine("qwen3-235b-a22b", 8).shape
     name = "Mixture of experts (Qwen3-235B-A22B)"
     yield (
-        name, "both", "GFLOP a token, if all or the chosen parameters computed",
+        name, "both", "GFLOP a token in its matrices, if all parameters or the chosen ones compute",
         f"{2 * shape.parameters / 1e9:,.0f}", f"{(shape.linear_flops_per_token + shape.lm_head_flops) / 1e9:,.0f}",
     )  # fmt: skip
-    read = [f"{shape.step_weight_bytes(0, batch) / 1e9:,.0f} GB" for batch in (128, 1)]
-    yield name, "decode", "weights that a step reads, 128 sequences or 1", read[0], read[1]
+    everything = shape.step_weight_bytes(0, float("inf"))
+    for batch in (1, 8, 128):
+        read = shape.step_weight_bytes(0, batch)
+        compared = f"weights that a step of {batch} reads, if all experts or those it hits"
+        yield name, "decode", compared, f"{everything / 1e9:,.1f} GB", f"{read / 1e9:,.1f} GB"
 
 
 def _tera(flops: float) -> str:

@@ -23,10 +23,10 @@ LABEL_STEP = 19.0
 CHARACTER = 7.2
 """Width of a character, about: labels that would leave the picture end at their point instead of beginning there."""
 STYLE = """
-.page{fill:#ffffff}.text{fill:#1f2328}.faint{fill:#59636e}.grid{stroke:#d1d9e0}.axis{stroke:#59636e}
+.page{fill:#ffffff}.text{fill:#1f2328}.faint{fill:#59636e}.grid{stroke:#d1d9e0}
 .roof{stroke:#1f2328}.ridge{stroke:#59636e}.prefill{fill:#b35900;stroke:#b35900}.decode{fill:#0969da;stroke:#0969da}
 @media (prefers-color-scheme:dark){.page{fill:#0d1117}.text{fill:#e6edf3}.faint{fill:#9198a1}.grid{stroke:#2f353d}
-.axis{stroke:#9198a1}.roof{stroke:#e6edf3}.ridge{stroke:#9198a1}.prefill{fill:#f0883e;stroke:#f0883e}
+.roof{stroke:#e6edf3}.ridge{stroke:#9198a1}.prefill{fill:#f0883e;stroke:#f0883e}
 .decode{fill:#58a6ff;stroke:#58a6ff}}
 text{font-family:system-ui,sans-serif;font-size:13px;stroke:none}.label{paint-order:stroke;stroke-width:5px;stroke:#ffffff}
 @media (prefers-color-scheme:dark){.label{stroke:#0d1117}}
@@ -135,19 +135,27 @@ def _roof(roof: Roof, x: Scale, y: Scale) -> Iterator[str]:
 
 
 def _points(roof: Roof, rows: Sequence[Row], x: Scale, y: Scale) -> Iterator[str]:
-    """A dot for each row; labels go down from the dots, each below the one before where they are close."""
+    """A dot for each row; labels go down from the dots, each below the one before where they are close.
+
+    A label that would run over the axis is left out. Its dot still names itself, under the pointer and to screen readers.
+    """
     taken: dict[str, list[tuple[float, float]]] = {"prefill": [], "decode": []}
     labels = []  # over all lines, on a ground of their own
     for row in sorted(rows, key=lambda row: row.work.intensity):
         at, height = x(row.work.intensity), y(_attainable(roof, row.work.intensity))
-        yield f'<circle class="{row.phase}" cx="{at:.1f}" cy="{height:.1f}" r="5.5"/>'
         label = f"{_name(row)}: {row.work.intensity:,.0f}"
-        low = height + 22
+        yield (
+            f'<circle class="{row.phase}" cx="{at:.1f}" cy="{height:.1f}" r="5.5">'
+            f"<title>{escape(label)}</title></circle>"
+        )
+        low = min(height + 22, HEIGHT - BOTTOM - 6)  # a dot just above the axis has its label beside it
         while any(abs(low - other) < LABEL_STEP and abs(at - where) < 190 for where, other in taken[row.phase]):
             low += LABEL_STEP
+        if low > HEIGHT - BOTTOM:
+            continue
         taken[row.phase].append((at, low))
         right = at + 6 + CHARACTER * len(label) > WIDTH - RIGHT
-        yield f'<line class="{row.phase}" x1="{at:.1f}" y1="{height + 6:.1f}" x2="{at:.1f}" y2="{low - 11:.1f}"/>'
+        yield f'<line class="{row.phase}" x1="{at:.1f}" y1="{height + 6:.1f}" x2="{at:.1f}" y2="{max(low - 11, height + 6):.1f}"/>'
         labels.append(_text(label, at - 6 if right else at + 6, low, f"{row.phase} label", "end" if right else "start"))
     yield from labels
 

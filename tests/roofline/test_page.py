@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from dashboards.roofline_page import DOCS, PAGE, PLOTS, page, plots, techniques
+from ridgeline.__main__ import main
 
 
 def test_the_page_and_its_plots_are_what_make_generate_writes() -> None:
@@ -20,6 +22,18 @@ def test_the_page_tells_the_command_of_each_plot() -> None:
     for name, command in PLOTS.items():
         assert f"ridgeline roofline {command} --plot {name}" in text
         assert f"(images/{name})" in text
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_the_command_on_the_page_draws_the_plot_on_the_page(name: str, tmp_path: Path) -> None:
+    assert main(["roofline", *PLOTS[name].split(), "--plot", str(tmp_path / name)]) == 0
+    assert (tmp_path / name).read_bytes() == (DOCS / "images" / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_every_point_of_a_plot_on_the_page_has_its_label(name: str) -> None:
+    picture = (DOCS / "images" / name).read_text()
+    assert picture.count(' label"') == picture.count("<circle")
 
 
 @pytest.mark.parametrize("row", techniques(), ids=lambda row: f"{row[0]}, {row[2]}")
