@@ -52,7 +52,7 @@ def exporter(player: StandIn, folder: Path, libraries: Path | None = None) -> It
     """Run it for the length of the block, with its log and the kubelet's socket in a folder."""
     [port] = free_ports(1)
     environment = os.environ | {
-        "LD_LIBRARY_PATH": str(libraries or player.library.parent),
+        "LD_LIBRARY_PATH": str(libraries or player.shared_object.parent),
         VARIABLE: str(player.file),
         "NODE_NAME": "node-1",
     }

@@ -37,7 +37,7 @@ class StandIn:
     """What the stand-in plays: `gpus` and, for each, its counters and its failures (see nvml_stand_in.c)."""
 
     def __init__(self, library: Path, file: Path) -> None:
-        self.library = library
+        self.shared_object = library
         self.file = file
         self._values: dict[str, object] = {}
         self.set(gpus=1)
@@ -59,7 +59,7 @@ class StandIn:
     @property
     def live_samples(self) -> int:
         """Sample buffers that were not given back."""
-        return int(ctypes.CDLL(str(self.library)).stand_in_live_samples())
+        return int(ctypes.CDLL(str(self.shared_object)).stand_in_live_samples())
 
     def _number(self, key: str) -> float:
         value = self._values.get(key, 0.0)
