@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
 Kind = Literal["counter", "gauge", "histogram"]
+
+Sample = tuple[tuple[str, ...], float]
+"""Label values, in the order of the family's labels, and the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +27,16 @@ class Family:
     """How it is computed, where the sentence does not say it."""
     caveat: str = ""
     """What it must not be taken for; when it is absent."""
+
+    def metric(self, prefix: str, samples: Iterable[Sample]) -> CounterMetricFamily | GaugeMetricFamily:
+        """What a scrape gets of a counter or a gauge.
+
+        Args:
+            prefix: the exporter's.
+            samples: one for each series; none for what is not known.
+        """
+        kind = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
+        metric = kind(prefix + self.name, self.help, labels=self.labels)
+        for labels, value in samples:
+            metric.add_metric(labels, value)
+        return metric

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Mapping
 
 from ridgeline_exporters.engine.baseline import DecodeBaseline, StepModel
-from ridgeline_exporters.engine.metrics import PHASES, Sample, Totals
+from ridgeline_exporters.engine.metrics import PHASES, Totals
 from ridgeline_exporters.engine.steps import StepRecord
+from ridgeline_exporters.metric_family import Sample
 from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.model import ModelShape
 from ridgeline_exporters.roofline.windows import AttentionWindow, PhaseSums

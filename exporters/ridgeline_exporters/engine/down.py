@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 
 from prometheus_client import CollectorRegistry
 
-from ridgeline_exporters.engine.metrics import EngineCollector, Sample, Totals
+from ridgeline_exporters.engine.metrics import EngineCollector, Totals
 from ridgeline_exporters.engine.server import Unavailable
+from ridgeline_exporters.metric_family import Sample
 
 
 class DownExporter:

@@ -17,11 +17,12 @@ from prometheus_client import CollectorRegistry
 from ridgeline_exporters.engine.accounting import Accounting, Window
 from ridgeline_exporters.engine.control import Control, objectives_as_dict
 from ridgeline_exporters.engine.description import Description
-from ridgeline_exporters.engine.metrics import EngineCollector, Sample, Totals
+from ridgeline_exporters.engine.metrics import EngineCollector, Totals
 from ridgeline_exporters.engine.requests import ARRIVAL_FIELD, RequestState, admit
 from ridgeline_exporters.engine.server import Unavailable
 from ridgeline_exporters.engine.steps import read_step
 from ridgeline_exporters.engine.weights import LoadedWeights
+from ridgeline_exporters.metric_family import Sample
 
 logger = logging.getLogger("vllm.plugins.ridgeline")
 

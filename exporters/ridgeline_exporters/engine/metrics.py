@@ -10,10 +10,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ridgeline_exporters.engine.metric_families import FAMILIES, PREFIX
+from ridgeline_exporters.metric_family import Sample
 
 PHASES = ("prefill", "decode")
 BYTE_KINDS = ("weights", "kv_read", "kv_write", "activations")
@@ -94,9 +95,6 @@ class Totals:
         return sum(self.bytes[phase].values())
 
 
-Sample = tuple[tuple[str, ...], float]
-
-
 class Source(Protocol):
     """What the collector reads."""
 
@@ -124,23 +122,15 @@ class EngineCollector(Collector):
         histograms = _histograms(self._source.totals)
         gauges = self._source.gauges()
         for family in FAMILIES:
-            name, labels = PREFIX + family.name, family.labels
-            if family.kind == "counter":
-                counter = CounterMetricFamily(name, family.help, labels=labels)
-                for values, number in counters[family.name]:
-                    counter.add_metric(values, number)
-                yield counter
-            elif family.kind == "histogram":
-                histogram = HistogramMetricFamily(name, family.help, labels=labels)
+            if family.kind == "histogram":
+                histogram = HistogramMetricFamily(PREFIX + family.name, family.help, labels=family.labels)
                 for values, counts in histograms[family.name]:
                     buckets, total = counts.cumulative()
                     histogram.add_metric(values, buckets, total)
                 yield histogram
             else:
-                gauge = GaugeMetricFamily(name, family.help, labels=labels)
-                for values, number in gauges.get(family.name, ()):
-                    gauge.add_metric(values, number)
-                yield gauge
+                samples = counters[family.name] if family.kind == "counter" else gauges.get(family.name, ())
+                yield family.metric(PREFIX, samples)
 
 
 def _counters(totals: Totals) -> Mapping[str, list[Sample]]:

@@ -103,9 +103,9 @@ def read_step(
         if request_id in resumed:
             state.go_back()
         elif start >= state.boundary:
-            decoded = state.output_tokens - state.earlier_output_tokens
-            if decoded > 0:  # scheduled before it was known which drafts of the step before were rejected
-                start = min(start, state.prompt_tokens + decoded - 1)
+            position = state.next_position
+            if position is not None:  # scheduled before it was known which drafts of the step before were rejected
+                start = min(start, position)
             record.decode.add_decode(start, tokens, 1 + drafts)
             behind.discard(request_id)
             continue

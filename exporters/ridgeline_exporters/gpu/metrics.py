@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from ridgeline_exporters.gpu.monitor import Monitor
 from ridgeline_exporters.gpu.ownership import Ownership
 from ridgeline_exporters.gpu.units import State, holder
-from ridgeline_exporters.metric_family import Family
+from ridgeline_exporters.metric_family import Family, Sample
 
 PREFIX = "ridgeline_gpu_"
 UNIT = ("node", "gpu", "gpu_instance", "uuid", "namespace", "pod")
@@ -54,8 +54,6 @@ FAMILIES: tuple[Family, ...] = (
     Family("exporter_errors_total", "counter", "Failures of what the exporter reads.", ("node", "source")),
 )
 
-Sample = tuple[tuple[str, ...], float]
-
 
 class GpuCollector(Collector):
     """Publishes one node's GPUs.
@@ -79,11 +77,7 @@ class GpuCollector(Collector):
         """Every family, with nothing for what is not known."""
         samples = self._samples()
         for family in FAMILIES:
-            kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-            metric = kind(PREFIX + family.name, family.help, labels=family.labels)
-            for labels, value in samples[family.name]:
-                metric.add_metric(labels, value)
-            yield metric
+            yield family.metric(PREFIX, samples[family.name])
 
     def _samples(self) -> dict[str, list[Sample]]:
         samples: dict[str, list[Sample]] = {family.name: [] for family in FAMILIES}
