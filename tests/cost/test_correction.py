@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ridgeline.cost.correction import CorrectedCost, Factor, MeasuredSteps, corrected
@@ -64,6 +64,8 @@ factors = st.floats(0.5, 2.0).map(Factor)
     factors, factors, st.integers(0, 8192), st.integers(0, 10**8), st.integers(0, 10**5), st.integers(0, 512),
     st.integers(0, 10**6), st.integers(0, 512), st.integers(0, 5), st.integers(1, 2000),
 )  # fmt: skip
+@example(Factor(2.0), Factor(1.0), 0, 0, 0, 1, 0, 2, 0, 1)  # more samples than sequences, and then a prompt token
+@example(Factor(2.0), Factor(1.0), 0, 0, 1, 1, 0, 0, 0, 1)  # cached tokens of no prompt, and then a prompt token
 def test_corrected_steps_do_not_get_shorter_by_holding_more(
     decode: Factor, prefill: Factor, tokens: int, pairs: int, read: int, decodes: int, kv: int, samples: int,
     argument: int, more: int,

@@ -9,7 +9,7 @@ this hardware (a wrong GPU, a throttled one, a neighbour), and a decision should
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import exp, isfinite, log
 
 from ridgeline.cost.step_cost import StepCost
@@ -41,11 +41,9 @@ class MeasuredSteps:
     @property
     def usable(self) -> bool:
         """Whether all of it is known: a missing value is no measurement."""
-        values = (
-            self.prefill_tokens, self.prefill_pairs, self.prefill_kv_tokens, self.decode_sequences,
-            self.decode_kv_tokens, self.samples, self.seconds, self.steps,
-        )  # fmt: skip
-        return all(isfinite(value) and value >= 0.0 for value in values) and self.seconds > 0.0 and self.steps > 0.0
+        return (
+            all(isfinite(value) and value >= 0.0 for value in astuple(self)) and self.seconds > 0.0 and self.steps > 0.0
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +80,13 @@ class CorrectedCost:
         samples: int,
     ) -> float:
         """Seconds of a step, see `StepCost`."""
+        alone = self.decode.value * self.cost.seconds(0, 0, 0, decode_sequences, decode_kv_tokens, samples)
+        if prefill_tokens <= 0:
+            return alone  # what no prompt token attends to costs nothing
         whole = self.cost.seconds(
             prefill_tokens, prefill_pairs, prefill_kv_tokens, decode_sequences, decode_kv_tokens, samples
         )
-        if prefill_tokens <= 0:
-            return self.decode.value * whole
-        first, second = self.decode_run(decode_sequences)
-        return max(self.prefill.value * whole, first + second * decode_kv_tokens)
+        return max(self.prefill.value * whole, alone)
 
     def decode_run(self, sequences: int) -> tuple[float, float]:
         """Seconds of a decode step as (first, per KV token), see `StepCost`."""
