@@ -16,10 +16,11 @@ from ridgeline.api.fleet import Role
 from ridgeline.simulate.counters import Outcome
 from ridgeline.simulate.engine import Engine
 from ridgeline.simulate.fleet import Fleet, FleetSettings, Stuck
-from ridgeline.simulate.request import LATE_GAP_SHARE, Request
+from ridgeline.simulate.request import Request
 from ridgeline.simulate.router import LeastLoad, LeastTokens, PowerOfTwo, RoundRobin, Router, least_load
 from ridgeline.simulate.scheduler import Chunk, EngineSettings
 from ridgeline.simulate.traces import Arrival
+from ridgeline_exporters.engine.requests import LATE_GAP_SHARE
 from tests.simulate.scenarios import LinearCost, requests
 
 COST = LinearCost()

@@ -10,7 +10,8 @@ import pytest
 from ridgeline.cost.hardware import REQUEST_SECONDS
 from ridgeline.cost.points import MeasuredPoint
 from ridgeline.cost.validation import SHARED_PREFIX_TOKENS, cost_of, evaluate, median_errors, worst_errors
-from ridgeline.simulate.serving_run import BLOCK_TOKENS, serving_run
+from ridgeline.simulate.kv_cache import BLOCK_TOKENS
+from ridgeline.simulate.serving_run import serving_run
 from ridgeline_exporters.roofline.windows import attended_pairs
 from tests.cost.measured_points import measured_points
 

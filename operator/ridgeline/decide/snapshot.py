@@ -69,6 +69,24 @@ class StepTimes:
     hidden_seconds: float = 0.0
     """Part of `fixed_seconds` behind which prefill tokens hide: weights stream while a chunk is computed."""
 
+    @classmethod
+    def measured(cls, terms: Mapping[str, float]) -> StepTimes | None:
+        """What engines have measured, by the names that their exporters give the terms.
+
+        Returns:
+            None as long as a term is not known: the engines have not seen every kind of step yet.
+        """
+        try:
+            return cls(
+                fixed_seconds=terms["fixed"],
+                seconds_per_decode_sequence=terms["decode_sequence"],
+                seconds_per_kv_token=terms["kv_token"],
+                seconds_per_prefill_token=terms["prefill_token"],
+                source="measured",
+            )
+        except KeyError:
+            return None
+
     def prefill_seconds(self, tokens: float) -> float:
         """What a chunk of prefill tokens adds to a step."""
         return max(0.0, tokens * self.seconds_per_prefill_token - self.hidden_seconds)

@@ -140,7 +140,7 @@ def _signals(fleet: _FleetSamples, sampled_at: float) -> Signals:
         prefill=_phase(fleet, "prefill"),
         decode=_phase(fleet, "decode"),
         ridge_flops_per_byte=fleet.get("fleet:ridgeline_ridge_flops_per_byte"),
-        measured_steps=_step_times(fleet),
+        measured_steps=StepTimes.measured(fleet.by_label("fleet:ridgeline_step_model:seconds")),
         peak_flops=fleet.get("fleet:ridgeline_peak_flops"),
         peak_memory_bytes_per_second=fleet.get("fleet:ridgeline_peak_memory_bytes_per_second"),
         weight_bytes=fleet.get("fleet:ridgeline_weight_bytes"),
@@ -169,17 +169,3 @@ def _lengths(fleet: _FleetSamples, rule: str) -> Distribution | None:
         except ValueError:
             return None  # not a bucket of ours: no distribution rather than a wrong one
     return distribution(cumulative, fleet.get(f"{rule}:mean"))
-
-
-def _step_times(fleet: _FleetSamples) -> StepTimes | None:
-    terms = fleet.by_label("fleet:ridgeline_step_model:seconds")
-    try:
-        return StepTimes(
-            fixed_seconds=terms["fixed"],
-            seconds_per_decode_sequence=terms["decode_sequence"],
-            seconds_per_kv_token=terms["kv_token"],
-            seconds_per_prefill_token=terms["prefill_token"],
-            source="measured",
-        )
-    except KeyError:
-        return None  # the engines have not seen every kind of step yet

@@ -18,6 +18,7 @@ from ridgeline.simulate.kv_cache import Allocation
 from ridgeline.simulate.request import HoldKey, Request
 from ridgeline.simulate.scheduler import Chunk, EngineSettings, Scheduler
 from ridgeline_exporters.engine.baseline import StepModel
+from ridgeline_exporters.roofline.windows import attended_pairs
 
 
 class StepRecord(Protocol):
@@ -130,7 +131,7 @@ class Engine:
     def pulls_ended(self, now: float) -> None:
         """The next transfer into this engine, or several, are over."""
         for request in self.ingress.ended(now):
-            size_bytes = (request.known_tokens - request.cached_tokens) * self._kv_bytes_per_token
+            size_bytes = self._pulled_bytes(request)
             self.kv_bytes_received += size_bytes
             self._counters.kv_bytes_moved += size_bytes
             source, request.kv_source = request.kv_source, None
@@ -239,8 +240,7 @@ class Engine:
         decodes = scheduler.decodes
         sequences = len(decodes.members)
         for request in scheduler.to_pull:
-            size_bytes = (request.known_tokens - request.cached_tokens) * self._kv_bytes_per_token
-            self.ingress.start(request, size_bytes, now)
+            self.ingress.start(request, self._pulled_bytes(request), now)
         if scheduler.to_pull:
             self._expect_pull()
         if scheduler.preempted:
@@ -276,7 +276,7 @@ class Engine:
                     decode_tokens += end
                     continue
             tokens += count
-            pairs += count * start + count * (count + 1) // 2
+            pairs += attended_pairs(count, start)
             read += start
         seconds = self._cost.seconds(
             tokens, pairs, read, sequences, decode_tokens, samples + len(self.scheduler.decodes.members)
@@ -300,6 +300,10 @@ class Engine:
         self.version += 1
         if ends_at is not None:
             self._surroundings.step_ends(self, ends_at)
+
+    def _pulled_bytes(self, request: Request) -> float:
+        """KV that comes from the other engine: all but what the prefix cache has."""
+        return (request.known_tokens - request.cached_tokens) * self._kv_bytes_per_token
 
     def _expect_pull(self) -> None:
         self.pull_version += 1

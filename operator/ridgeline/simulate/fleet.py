@@ -19,11 +19,12 @@ from ridgeline.api.fleet import Role
 from ridgeline.cost.step_cost import StepCost
 from ridgeline.simulate.counters import Counters, Outcome
 from ridgeline.simulate.engine import Engine, StepRecord
-from ridgeline.simulate.request import LATE_GAP_SHARE, Request
+from ridgeline.simulate.request import Request
 from ridgeline.simulate.router import Router
 from ridgeline.simulate.scheduler import EngineSettings
 from ridgeline.simulate.traces import Arrival
 from ridgeline_exporters.engine.baseline import StepModel
+from ridgeline_exporters.engine.requests import LATE_GAP_SHARE
 
 _HAND_OFF, _PULL, _STEP, _CALL = range(4)
 """Kinds of events, by which those of one moment are ordered; arrivals come before all."""

@@ -15,6 +15,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from ridgeline.simulate.traces import MOONCAKE_HASH_TOKENS
+
+BLOCK_TOKENS = 16
+"""Tokens of a KV block, vLLM's default."""
+
 
 class Group:
     """Neighbouring blocks of one prefix."""
@@ -82,7 +87,11 @@ class KvCache:
     """
 
     def __init__(
-        self, blocks: int, block_tokens: int = 16, prefix_caching: bool = True, hash_tokens: int = 512
+        self,
+        blocks: int,
+        block_tokens: int = BLOCK_TOKENS,
+        prefix_caching: bool = True,
+        hash_tokens: int = MOONCAKE_HASH_TOKENS,
     ) -> None:
         if blocks < 1 or block_tokens < 1:
             raise ValueError(f"a KV cache needs blocks with tokens, not {blocks} of {block_tokens} tokens")
@@ -228,10 +237,6 @@ class KvCache:
                 self._let_idle(group)
         allocation.groups = []
         allocation.blocks = allocation.shared = 0
-
-    def forget(self, request: int) -> None:
-        """A preempted request will not come back."""
-        self._own.pop(request, None)
 
     # ------------------------------------------------------------ groups
 

@@ -30,6 +30,8 @@ from ridgeline.simulate.fleet import Fleet
 from ridgeline_exporters.engine.baseline import StepModel
 from ridgeline_exporters.engine.metrics import FINE_SECONDS, FIRST_TOKEN_SECONDS, OUTPUT_TOKENS, PROMPT_TOKENS
 
+EPOCH_SECONDS = 1_700_000_000.0
+"""Unix time at which a simulation starts unless told otherwise: decisions and conditions carry times."""
 _JUDGED = (Outcome.MET, Outcome.FIRST_TOKEN_LATE, Outcome.GAPS_LATE)
 """What the engine exporters count: of a request that failed they know nothing."""
 
@@ -57,7 +59,7 @@ class Observer:
     """
 
     def __init__(
-        self, fleet: Fleet, facts: Signals, delays: Delays | None = None, epoch_seconds: float = 1_700_000_000.0
+        self, fleet: Fleet, facts: Signals, delays: Delays | None = None, epoch_seconds: float = EPOCH_SECONDS
     ) -> None:
         self._fleet = fleet
         self._facts = facts
@@ -117,12 +119,7 @@ class Observer:
 
     def _scrape(self, now: float) -> None:
         self._fleet.settle()
-        terms = self._model.terms()
-        steps = None
-        if len(terms) == len(StepModel.TERMS):
-            steps = StepTimes(
-                terms["fixed"], terms["decode_sequence"], terms["kv_token"], terms["prefill_token"], "measured"
-            )
+        steps = StepTimes.measured(self._model.terms())
         ready = sum(engine.ready for engine in self._fleet.engines.values())
         self._scrapes.append((now, self._fleet.counters.copy(), ready, steps))
         while self._scrapes[0][0] < now - self.delays.rules_window_seconds - 2.0 * self.delays.scrape_interval_seconds:
@@ -133,7 +130,7 @@ def _rates(facts: Signals, before: Counters, after: Counters, seconds: float) ->
     judged = {outcome: after.outcomes[outcome] - before.outcomes[outcome] for outcome in _JUDGED}
     requests = sum(judged.values())
     late_first, late_gaps = judged[Outcome.FIRST_TOKEN_LATE], judged[Outcome.GAPS_LATE]
-    gaps = _differences(before.gap_buckets, after.gap_buckets)
+    gaps = differences(before.gap_buckets, after.gap_buckets)
     decode_seconds = after.decode_seconds - before.decode_seconds
     return replace(
         facts,
@@ -143,7 +140,7 @@ def _rates(facts: Signals, before: Counters, after: Counters, seconds: float) ->
         gaps_late_ratio=_share(late_gaps, requests),
         decode_stall_ratio=_share(after.stall_seconds - before.stall_seconds, decode_seconds),
         time_to_first_token_p95_seconds=bucket_quantile(
-            0.95, FIRST_TOKEN_SECONDS, _differences(before.first_token_buckets, after.first_token_buckets)
+            0.95, FIRST_TOKEN_SECONDS, differences(before.first_token_buckets, after.first_token_buckets)
         ),
         inter_token_p95_seconds=bucket_quantile(0.95, FINE_SECONDS, gaps),
         inter_token_p99_seconds=bucket_quantile(0.99, FINE_SECONDS, gaps),
@@ -165,12 +162,13 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
 
 
-def _differences(before: Sequence[int], after: Sequence[int]) -> list[int]:
+def differences(before: Sequence[int], after: Sequence[int]) -> list[int]:
+    """What came into each bucket between two looks."""
     return [b - a for a, b in zip(before, after, strict=True)]
 
 
 def _lengths(bounds: Sequence[int], before: Sequence[int], after: Sequence[int], tokens: int) -> Distribution | None:
-    counts = _differences(before, after)
+    counts = differences(before, after)
     requests = sum(counts)
     cumulative = dict(zip((*map(float, bounds), inf), map(float, accumulate(counts)), strict=True))
     return distribution(cumulative, tokens / requests) if requests else None

@@ -12,11 +12,12 @@ from ridgeline.cost.step_cost import EngineCost
 from ridgeline.decide.snapshot import Signals
 from ridgeline.simulate.controller import Controller, StaticMixed, StaticSplit, steer
 from ridgeline.simulate.fleet import Fleet, FleetSettings
+from ridgeline.simulate.kv_cache import BLOCK_TOKENS
 from ridgeline.simulate.observer import Observer
-from ridgeline.simulate.results import Interval, Results
+from ridgeline.simulate.results import Results
 from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
 from ridgeline.simulate.router import least_load
-from ridgeline.simulate.scheduler import EngineSettings
+from ridgeline.simulate.scheduler import BUDGET_TOKENS, EngineSettings
 from ridgeline.simulate.traces import Arrival
 from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.hardware import GIGA, Accelerator
@@ -24,9 +25,6 @@ from ridgeline_exporters.roofline.model import ModelShape
 
 USABLE_MEMORY = 0.9
 """Part of the memory that vLLM takes for weights and cache unless told otherwise."""
-MAXIMUM_TOKENS = 8192
-"""vLLM's token budget on an H100 unless told otherwise."""
-BLOCK_TOKENS = 16
 TICK_SECONDS = 60.0
 
 
@@ -59,7 +57,7 @@ class Plant:
         """
         usable = USABLE_MEMORY * self.gpus * self.accelerator.memory_bytes
         room = usable - self.shape.resident_bytes
-        if room < MAXIMUM_TOKENS * self.shape.kv_bytes_per_token:
+        if room < BUDGET_TOKENS * self.shape.kv_bytes_per_token:
             raise WrongReplay(
                 f"{self.shape.resident_bytes / GIGA:.0f} GB of weights leave no room for a KV cache in "
                 f"{100 * USABLE_MEMORY:.0f} % of {self.gpus} x {self.accelerator.memory_bytes / GIGA:.0f} GB; use more"
@@ -71,11 +69,7 @@ class Plant:
         """For the simulator."""
         return FleetSettings(
             engines=self.engines,
-            engine=EngineSettings(
-                kv_blocks=self.kv_tokens // BLOCK_TOKENS,
-                block_tokens=BLOCK_TOKENS,
-                max_num_batched_tokens=MAXIMUM_TOKENS,
-            ),
+            engine=EngineSettings(kv_blocks=self.kv_tokens // BLOCK_TOKENS),
             kv_bytes_per_token=self.shape.kv_bytes_per_token,
             link_bytes_per_second=self.gpus * self.accelerator.link_bytes_per_second,
             first_token_objective_seconds=self.first_token_objective_milliseconds / 1000.0,
@@ -116,7 +110,11 @@ class Plant:
 def default_policies(engines: int) -> list[str]:
     """Ridgeline, mixed engines at vLLM's budget and at three smaller ones, and up to three splits."""
     splits = sorted({max(1, engines // 4), engines // 2, engines - max(1, engines // 4)} & set(range(1, engines)))
-    return ["ridgeline", *(f"mixed:{tokens}" for tokens in (8192, 2048, 512, 256)), *(f"split:{p}" for p in splits)]
+    return [
+        "ridgeline",
+        *(f"mixed:{tokens}" for tokens in (BUDGET_TOKENS, 2048, 512, 256)),
+        *(f"split:{p}" for p in splits),
+    ]
 
 
 def controller(name: str, plant: Plant) -> Controller:
@@ -127,13 +125,13 @@ def controller(name: str, plant: Plant) -> Controller:
     """
     if name == "ridgeline":
         return RidgelinePolicy(plant.spec())
-    if (found := re.fullmatch(r"mixed:(\d+)", name)) and 0 < int(found[1]) <= MAXIMUM_TOKENS:
+    if (found := re.fullmatch(r"mixed:(\d+)", name)) and 0 < int(found[1]) <= BUDGET_TOKENS:
         return StaticMixed(int(found[1]))
     if (found := re.fullmatch(r"split:(\d+)", name)) and 0 < int(found[1]) < plant.engines:
         return StaticSplit(int(found[1]))
     raise WrongReplay(
         f"there is no policy {name!r} for {plant.engines} engines; use ridgeline, mixed:TOKENS (token budget, at most "
-        f"{MAXIMUM_TOKENS}) or split:PREFILL (prefill engines, at least one and fewer than all)"
+        f"{BUDGET_TOKENS}) or split:PREFILL (prefill engines, at least one and fewer than all)"
     )
 
 
@@ -171,10 +169,6 @@ def play(
         "policy": name,
         "summary": summary,
         "gpu_hours": plant.engines * plant.gpus * summary["seconds"] / 3600.0,
-        "timeline": [_plain(interval) for interval in results.timeline()],
+        "timeline": [interval.plain() for interval in results.timeline()],
         "decisions": [asdict(event) for event in own.events] if own else [],
     }
-
-
-def _plain(interval: Interval) -> dict[str, Any]:
-    return {name: getattr(interval, name) for name in Interval.__slots__ if name != "gap_seconds_buckets"}

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 HoldKey = tuple[int, int]
 """A prefill whose KV is kept for another engine: the request and which attempt it was."""
 
-LATE_GAP_SHARE = 0.05
-"""A request's gaps are late when more than this share of them is above the objective, as the engine exporter has it."""
-
 
 class Request:
     """One request: what the trace says of it, where it is, and how it did.

@@ -18,7 +18,7 @@ from typing import Any
 from ridgeline.api.fleet import Role
 from ridgeline.simulate.counters import Counters, Outcome
 from ridgeline.simulate.fleet import Fleet
-from ridgeline.simulate.observer import bucket_quantile
+from ridgeline.simulate.observer import bucket_quantile, differences
 from ridgeline.simulate.request import Request
 from ridgeline_exporters.engine.metrics import FINE_SECONDS
 
@@ -52,6 +52,10 @@ class Interval:
     outcomes: dict[str, int] = field(default_factory=dict)
     first_token_p95_seconds: float | None = None
     """Of the requests that arrived in it."""
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values for JSON: all but the buckets, of which `gap_p99_seconds` is made."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "gap_seconds_buckets"}
 
 
 class Results:
@@ -148,10 +152,7 @@ class Results:
 
     def to_json(self) -> str:
         """Summary and timeline; the same simulation gives the same bytes."""
-        intervals = [
-            {name: getattr(interval, name) for name in Interval.__slots__ if name != "gap_seconds_buckets"}
-            for interval in self.timeline()
-        ]
+        intervals = [interval.plain() for interval in self.timeline()]
         return json.dumps({"summary": self.summary(), "timeline": intervals}, indent=1, sort_keys=True) + "\n"
 
     # ------------------------------------------------------------ parts
@@ -178,7 +179,7 @@ class Results:
         roles = [engine.role for engine in engines if engine.ready and not engine.draining]
         budgets = [engine.scheduler.budget_tokens for engine in engines if engine.role is Role.MIXED]
         decode_seconds = counters.decode_seconds - before.decode_seconds
-        buckets = [b - a for a, b in zip(before.gap_buckets, counters.gap_buckets, strict=True)]
+        buckets = differences(before.gap_buckets, counters.gap_buckets)
         return Interval(
             start_seconds=self._timeline[-1].end_seconds if self._timeline else 0.0,
             end_seconds=now,

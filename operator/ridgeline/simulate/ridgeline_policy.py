@@ -13,6 +13,7 @@ from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, InferenceFleet
 from ridgeline.decide.plan import History
 from ridgeline.decide.snapshot import Snapshot
 from ridgeline.simulate.controller import Orders
+from ridgeline.simulate.observer import EPOCH_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class RidgelinePolicy:
         name: for tables and reports.
     """
 
-    def __init__(self, spec: FleetSpec, epoch_seconds: float = 1_700_000_000.0, name: str = "Ridgeline") -> None:
+    def __init__(self, spec: FleetSpec, epoch_seconds: float = EPOCH_SECONDS, name: str = "Ridgeline") -> None:
         self.name = name
         self.events: list[Event] = []
         """What was done, in order."""

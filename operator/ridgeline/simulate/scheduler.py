@@ -23,8 +23,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ridgeline.simulate.decodes import Decodes
-from ridgeline.simulate.kv_cache import Allocation, KvCache, Match
+from ridgeline.simulate.kv_cache import BLOCK_TOKENS, Allocation, KvCache, Match
 from ridgeline.simulate.request import Request
+from ridgeline.simulate.traces import MOONCAKE_HASH_TOKENS
+
+BUDGET_TOKENS = 8192
+"""vLLM's token budget on an H100 unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +37,14 @@ class EngineSettings:
 
     kv_blocks: int
     """Blocks for requests: vLLM's `num_gpu_blocks` less one, the null block."""
-    block_tokens: int = 16
-    max_num_batched_tokens: int = 8192
+    block_tokens: int = BLOCK_TOKENS
+    max_num_batched_tokens: int = BUDGET_TOKENS
     """Token budget at start; no limit can be above it."""
     max_num_seqs: int = 1024
     long_prefill_token_threshold: int = 0
     """Most tokens of one prefill in a step that other requests want, too; 0: no limit."""
     prefix_caching: bool = True
-    hash_tokens: int = 512
+    hash_tokens: int = MOONCAKE_HASH_TOKENS
     """Tokens that a block hash of the trace names."""
 
 

@@ -16,15 +16,13 @@ from ridgeline.cost.step_cost import EngineCost
 from ridgeline.cost.validation import SHARED_PREFIX_TOKENS
 from ridgeline.simulate.counters import Outcome
 from ridgeline.simulate.fleet import Fleet, FleetSettings
+from ridgeline.simulate.kv_cache import BLOCK_TOKENS
 from ridgeline.simulate.request import Request
 from ridgeline.simulate.router import least_load
-from ridgeline.simulate.scheduler import EngineSettings
+from ridgeline.simulate.scheduler import BUDGET_TOKENS, EngineSettings
 from ridgeline.simulate.traces import Arrival
 
 RUN_SECONDS = 600.0
-BLOCK_TOKENS = 16
-DEFAULT_BUDGET_TOKENS = 8192
-"""vLLM's on an H100, where a point does not tell it."""
 MOST_SEQUENCES = 128
 """Of the published runs."""
 MILLISECONDS = 1000.0
@@ -47,7 +45,7 @@ def serving_run(point: MeasuredPoint, cost: EngineCost) -> Mapping[str, float]:
         wholes.append(now - request.arrived_at + REQUEST_SECONDS)
         gaps.append((now - request.first_token_at) / max(1, request.output_tokens - 1))
 
-    budget = point.max_num_batched_tokens or DEFAULT_BUDGET_TOKENS
+    budget = point.max_num_batched_tokens or BUDGET_TOKENS
     # The cache is made large enough for every request at once: that the run was possible is known.
     blocks = (MOST_SEQUENCES + 1) * (point.prompt_tokens + point.output_tokens + BLOCK_TOKENS) // BLOCK_TOKENS
     engine = EngineSettings(
