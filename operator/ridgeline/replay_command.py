@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ridgeline.roofline_command import DEFAULT_GPU, DEFAULT_MODEL, FORMATS, WrongInput, load_config
+from ridgeline.roofline_command import DEFAULT_GPU, DEFAULT_MODEL, FORMATS, WrongInput, check_heads, load_config
 from ridgeline.simulate.fleet import Stuck
 from ridgeline.simulate.replay import Plant, WrongReplay, controller, default_policies, play
 from ridgeline.simulate.traces import Arrival, TraceError, faster, read_trace
+from ridgeline.text_table import aligned
 from ridgeline_exporters.roofline import catalogue, hardware
 from ridgeline_exporters.roofline.model import ModelShape, UnsupportedModel
 from ridgeline_exporters.roofline.parallelism import Parallelism
@@ -78,11 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _plant(args: argparse.Namespace) -> Plant:
     shape = ModelShape.from_config(load_config(args.model), args.weights, parallelism=Parallelism(args.tensor_parallel))
-    if shape.query_heads % args.tensor_parallel:
-        raise WrongInput(
-            f"{shape.query_heads} attention heads cannot be shared by --tensor-parallel {args.tensor_parallel}; "
-            f"use a divisor of {shape.query_heads}"
-        )
+    check_heads(shape)
     return Plant(shape, hardware.find(args.gpu), args.engines, args.ttft_ms, args.itl_ms)
 
 
@@ -154,12 +151,7 @@ def _text(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, An
         "",
     ]
     head = ("policy", "met", "met/s", "first token p50", "p95", "gap p50", "p99", "stalled", "GPU hours")
-    table = [head, *(_row(each) for each in done)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    lines += [
-        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-        for row in table
-    ]
+    lines += aligned([head, *(_row(each) for each in done)])
     for each in done:
         if each["decisions"]:
             lines += ["", f"What {each['policy']} did:"]

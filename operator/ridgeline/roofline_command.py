@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         config = load_config(args.model)
         shape = _shape(config, args.weights, args)
         machine = machine_of(args, shape.weights.activations)
-        _check_heads(shape, machine.gpus)
+        check_heads(shape)
     except (UnsupportedModel, catalogue.UnknownModel, hardware.UnknownAccelerator, WrongInput) as problem:
         print(f"ridgeline roofline: {problem}", file=sys.stderr)
         return 2
@@ -186,7 +186,13 @@ def rows_of(shape: ModelShape, roof: Roof, prompts: Sequence[int], batches: Sequ
     return rows
 
 
-def _check_heads(shape: ModelShape, gpus: int) -> None:
+def check_heads(shape: ModelShape) -> None:
+    """Refuse a model whose attention heads the GPUs of an engine cannot share evenly.
+
+    Raises:
+        WrongInput: they cannot; the message names a cure.
+    """
+    gpus = shape.parallelism.gpus
     if shape.query_heads % gpus:
         raise WrongInput(
             f"{shape.query_heads} attention heads cannot be shared by --tensor-parallel {gpus}; "

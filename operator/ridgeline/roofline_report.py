@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ridgeline.cost.memory import USABLE_MEMORY, cache_bytes
+from ridgeline.text_table import aligned
 from ridgeline_exporters.roofline import catalogue, hardware
 from ridgeline_exporters.roofline.bounds import Bound, Roof, decode_batch_at_ridge
 from ridgeline_exporters.roofline.hardware import GIGA, TERA, Accelerator
@@ -14,8 +16,6 @@ from ridgeline_exporters.roofline.work import PhaseWork
 
 FLOOR_CONTEXT_TOKENS = 2048
 """Context of the single sequence for which the decode floors are given, whatever the table shows."""
-USABLE_MEMORY = 0.9
-"""Part of the memory that vLLM takes for weights and cache unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,7 @@ def answer_text(
     ]
     head = ("phase", "requests", "context", "TFLOP", "GB", "FLOP/byte", "bound by", "ms at least", "tokens/s at most")
     table = [head, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(head))]
-    for line in table:
-        first, *others = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        lines.append("  ".join([first.strip().ljust(widths[0]), *others]))
-    lines += ["", *_notes(shape, machine, rows, floors)]
+    lines += [*aligned(table), "", *_notes(shape, machine, rows, floors)]
     return "\n".join(lines)
 
 
@@ -140,7 +136,7 @@ def _notes(shape: ModelShape, machine: Machine, rows: Sequence[Row], floors: Map
             f"A split moves {kv / 1e6:,.0f} MB of KV for a prompt of {tokens:,} tokens: "
             f"{_milliseconds(kv / link)} ms at {link / GIGA:g} GB/s."
         )
-    room = machine.gpus * machine.accelerator.memory_bytes * USABLE_MEMORY - shape.resident_bytes
+    room = cache_bytes(shape, machine.accelerator)
     where = f"{USABLE_MEMORY * 100:.0f} % of {machine.gpus} x {machine.accelerator.memory_bytes / GIGA:.0f} GB"
     if room <= 0:
         notes.append(

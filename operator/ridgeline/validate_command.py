@@ -11,6 +11,7 @@ from pathlib import Path
 from ridgeline.cost.points import MeasuredPoint, WrongPoints, read_points
 from ridgeline.cost.validation import Outcome, evaluate, median_errors, worst_errors
 from ridgeline.simulate.serving_run import serving_run
+from ridgeline.text_table import aligned
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -55,15 +56,7 @@ def _text(outcomes: Sequence[Outcome]) -> str:
             rows.append(
                 (point.id, engine, _load(point), name, f"{measured:,.1f}", f"{modelled:,.1f}", f"{100 * error:+.1f} %")
             )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column < 4 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    lines.append("")
+    lines = [*aligned(rows, left=4), ""]
     worst = worst_errors(outcomes)
     for name, error in median_errors(outcomes).items():
         count = sum(name in outcome.errors for outcome in outcomes)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ridgeline.api.fleet import Engine, FleetSpec, Hardware, ModelSpec, Objectives, Policy, Topology
+from ridgeline.cost.memory import USABLE_MEMORY, cache_bytes
 from ridgeline.cost.step_cost import EngineCost
 from ridgeline.decide.snapshot import Signals
 from ridgeline.simulate.controller import Controller, StaticMixed, StaticSplit, steer
@@ -23,8 +24,6 @@ from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.hardware import GIGA, Accelerator
 from ridgeline_exporters.roofline.model import ModelShape
 
-USABLE_MEMORY = 0.9
-"""Part of the memory that vLLM takes for weights and cache unless told otherwise."""
 TICK_SECONDS = 60.0
 
 
@@ -55,8 +54,7 @@ class Plant:
         Raises:
             WrongReplay: the weights leave no room for a cache.
         """
-        usable = USABLE_MEMORY * self.gpus * self.accelerator.memory_bytes
-        room = usable - self.shape.resident_bytes
+        room = cache_bytes(self.shape, self.accelerator)
         if room < BUDGET_TOKENS * self.shape.kv_bytes_per_token:
             raise WrongReplay(
                 f"{self.shape.resident_bytes / GIGA:.0f} GB of weights leave no room for a KV cache in "
