@@ -15,6 +15,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from dashboards.contract import METRICS_PAGE, RULES, known_series, operator_metrics, rule_files
+from dashboards.markdown import filled, table
 from ridgeline.registrar.metrics import RegistrarMetrics
 from ridgeline_exporters.engine import metric_families as engine
 from ridgeline_exporters.gpu import metrics as gpu
@@ -62,11 +63,8 @@ def page(before: str) -> str:
     Raises:
         ValueError: a marker is missing.
     """
-    for marker, table in tables().items():
-        place = re.search(rf"(?<=<!-- {marker} -->\n).*?(?=<!-- end -->)", before, re.DOTALL)
-        if place is None:
-            raise ValueError(f"{METRICS_PAGE.name} has no place for the table of the {marker}: <!-- {marker} -->")
-        before = before[: place.start()] + table + before[place.end() :]
+    for marker, made in tables().items():
+        before = filled(before, marker, made, METRICS_PAGE.name)
     return before
 
 
@@ -92,7 +90,7 @@ def _declared(prefix: str, families: Iterable[Family]) -> str:
         parts += [f"*Caveat:* {family.caveat}"] if family.caveat else []
         name = prefix + family.name
         rows.append((_code(name), family.kind, _codes(family.labels), unit(name), "<br>".join(parts)))
-    return _table(("name", "type", "labels", "unit", "meaning"), rows)
+    return table(("name", "type", "labels", "unit", "meaning"), rows)
 
 
 def _registered(registry: CollectorRegistry) -> str:
@@ -101,7 +99,7 @@ def _registered(registry: CollectorRegistry) -> str:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
         rows.append((_code(name), family.type, _codes(labels), unit(name), family.documentation))
-    return _table(("name", "type", "labels", "unit", "meaning"), rows)
+    return table(("name", "type", "labels", "unit", "meaning"), rows)
 
 
 def _recorded() -> str:
@@ -111,7 +109,7 @@ def _recorded() -> str:
         if name := rule.get("record"):
             labels = sorted(known.series[name] - {"namespace", "fleet"})
             rows.append((_code(name), _codes(labels), unit(name), said[name]))
-    return _table(("name", "labels", "unit", "meaning"), rows)
+    return table(("name", "labels", "unit", "meaning"), rows)
 
 
 def _alerts() -> str:
@@ -121,12 +119,7 @@ def _alerts() -> str:
         for _, rule in rule_files()
         if "alert" in rule
     ]
-    return _table(("name", "severity", "fires when"), rows)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
+    return table(("name", "severity", "fires when"), rows)
 
 
 def _code(text: str) -> str:

@@ -6,10 +6,10 @@ python -m dashboards.roofline_page       # from the root of the repository
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from dashboards.markdown import filled, table
 from ridgeline import roofline_command
 from ridgeline.roofline_plot import plot_svg
 from ridgeline_exporters.roofline.bounds import Bound, Roof
@@ -197,12 +197,8 @@ def page(before: str) -> str:
     Raises:
         ValueError: the page has no place for it.
     """
-    place = re.search(r"(?<=<!-- techniques -->\n).*?(?=<!-- end -->)", before, re.DOTALL)
-    if place is None:
-        raise ValueError(f"{PAGE.name} has no place for the techniques: <!-- techniques -->")
-    lines = [("technique", "helps", "what is compared", "without", "with"), ("---",) * 5, *techniques()]
-    table = "".join("| " + " | ".join(line) + " |\n" for line in lines)
-    return before[: place.start()] + table + before[place.end() :]
+    head = ("technique", "helps", "what is compared", "without", "with")
+    return filled(before, "techniques", table(head, techniques()), PAGE.name)
 
 
 def main() -> None:
