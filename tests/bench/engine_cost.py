@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.bench.figures import Figure
-from tests.engines.engines import Engine, install_exporter, install_test_plugin, make_model, python
+from tests.engines.engine_python import SCHEDULER_SCRIPTS, answer_of
+from tests.engines.engines import Engine, install_exporter, install_test_plugin, make_model
 
 CLIENTS, PROMPT, OUTPUTS = 16, 32, 96
 PAIRS = 40
@@ -26,19 +24,11 @@ def scheduler_cost() -> list[Figure]:
         folder = Path(name)
         make_model(folder / "model", positions=8192)
         install_exporter(folder / "plugin")
-        environment = os.environ | {
-            "PYTHONPATH": str(folder / "plugin"), "RIDGELINE_EXPORTER_PORT": "0", "RIDGELINE_EXPORTER_HOST": "127.0.0.1",
-            "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "RIDGELINE_PEAK_TERAFLOPS": "989",
-            "RIDGELINE_PEAK_GIGABYTES_PER_SECOND": "3350",
-        }  # fmt: skip
-        script = Path(__file__).with_name("real_scheduler.py")
-        result = subprocess.run(
-            [python(), script, folder / "model"], env=environment, cwd=folder, capture_output=True, text=True
-        )
-    lines = [line for line in result.stdout.splitlines() if line.startswith("RESULT ")]
-    if not lines:
-        raise RuntimeError(result.stderr[-3000:])
-    measured = json.loads(lines[0].removeprefix("RESULT "))
+        measured = answer_of(
+            SCHEDULER_SCRIPTS / "time_hooks.py", folder / "model", plugin=folder / "plugin",
+            RIDGELINE_EXPORTER_HOST="127.0.0.1", RIDGELINE_EXPORTER_PORT="0", RIDGELINE_PEAK_TERAFLOPS="989",
+            RIDGELINE_PEAK_GIGABYTES_PER_SECOND="3350",
+        )  # fmt: skip
     note = f"median over {measured['steps']} decode steps of vLLM's scheduler, without a model"
     return [
         Figure("hooks, real scheduler", measured["hooks"] * 1e6, "µs", 50.0, note),

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.engines import by_hand
-from tests.engines.engines import python
+from tests.engines.engine_python import SCHEDULER_SCRIPTS, answer_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 
-def drive(folder: Path, kind: str) -> dict[str, Any]:
-    environment = os.environ | {
-        "PYTHONPATH": str(folder / "plugin"),
-        "RIDGELINE_EXPORTER_PORT": "0",
-        "RIDGELINE_EXPORTER_HOST": "127.0.0.1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
-    script = Path(__file__).with_name("drive_scheduler.py")
-    result = subprocess.run(
-        [python(), script, folder / "model", kind], env=environment, cwd=folder, capture_output=True, text=True
-    )
-    lines = [line for line in result.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, result.stdout[-2000:] + result.stderr[-3000:]
-    counted: dict[str, Any] = json.loads(lines[0].removeprefix("RESULT "))
-    return counted
-
-
 @pytest.mark.parametrize("kind", ["sync", "async", "async-drafts", "async-delivery"])
 def test_positions_are_counted_right_one_step_ahead_and_after_preemption(folder: Path, kind: str) -> None:
-    counted = drive(folder, kind)
+    counted = answer_of(
+        SCHEDULER_SCRIPTS / "count_positions.py", folder / "model", kind, plugin=folder / "plugin",
+        RIDGELINE_EXPORTER_HOST="127.0.0.1", RIDGELINE_EXPORTER_PORT="0",
+    )  # fmt: skip
     expected = counted["by_hand"]
     assert counted["up"]
     assert counted["preemptions"] > 0, "the cache was meant to be too small"

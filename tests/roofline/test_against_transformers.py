@@ -6,6 +6,7 @@ implementation computes, masked pairs and all, and this room what vLLM's kernels
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from ridgeline_exporters.roofline.mixers import GatedDeltaNet, LatentAttention
 from ridgeline_exporters.roofline.model import ModelShape
 from ridgeline_exporters.roofline.windows import attended_pairs
 from ridgeline_exporters.roofline.work import Phase, Sequence, step_work
-from tests.roofline.engine_python import answer_of
+from tests.engines.engine_python import answer_of
 from tests.roofline.small_models import SMALL
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
+
+SCRIPT = Path(__file__).with_name("count_with_transformers.py")
 
 # Tokens in the cache, new tokens, positions through the LM head: as in count_with_transformers.py.
 SCENARIOS: dict[str, tuple[Phase, int, int, int]] = {
@@ -33,14 +36,14 @@ FEWEST_ARCHITECTURES = 20
 
 @pytest.fixture(scope="module")
 def counted() -> Any:
-    return answer_of("count_with_transformers.py", [{"name": name, "config": SMALL[name]} for name in SMALL])
+    return answer_of(SCRIPT, jobs=[{"name": name, "config": SMALL[name]} for name in SMALL])
 
 
 @pytest.fixture(scope="module")
 def full_size() -> Any:
     """Models without storage: only their parameters are counted."""
     jobs = [{"name": name, "config": config, "meta": True} for name, config in MODELS.items()]
-    return answer_of("count_with_transformers.py", jobs)
+    return answer_of(SCRIPT, jobs=jobs)
 
 
 def differences(shape: ModelShape, phase: Phase, cached: int, new: int, logits: int) -> dict[str, float]:

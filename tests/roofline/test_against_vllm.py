@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ridgeline_exporters.roofline.mixers import GatedDeltaNet
 from ridgeline_exporters.roofline.model import ModelShape
-from tests.roofline.engine_python import answer_of
+from tests.engines.engine_python import answer_of
 from tests.roofline.small_models import SMALL
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
+
+SCRIPT = Path(__file__).with_name("describe_kv_cache.py")
 
 # vLLM refuses windows in some layers of Qwen2, and cannot load its classes of Qwen3.5's text part on a CPU.
 NOT_BUILT = {"qwen2 with a window", "qwen3.5", "qwen3.5 moe"}
@@ -23,7 +26,7 @@ IN_FP8 = ["llama", "deepseek v3"]
 def allocated(tmp_path_factory: pytest.TempPathFactory) -> Any:
     jobs = [{"name": name, "config": SMALL[name]} for name in BUILT]
     jobs += [{"name": f"{name} in fp8", "config": SMALL[name], "cache_dtype": "fp8"} for name in IN_FP8]
-    return answer_of("describe_kv_cache.py", jobs, str(tmp_path_factory.mktemp("models")))
+    return answer_of(SCRIPT, tmp_path_factory.mktemp("models"), jobs=jobs)
 
 
 @pytest.mark.parametrize(("name", "cache"), [*((name, "auto") for name in BUILT), *((name, "fp8") for name in IN_FP8)])

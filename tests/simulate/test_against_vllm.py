@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.engines.engine_python import SCHEDULER_SCRIPTS, answer_of
 from tests.engines.engines import make_model, python
 from tests.simulate.scenarios import SCENARIOS, play
 
@@ -25,14 +23,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     make_model(folder / "model")
     scenarios = folder / "scenarios.json"
     scenarios.write_text(json.dumps({name: scenario.as_json() for name, scenario in SCENARIOS.items()}))
-    script = Path(__file__).with_name("drive_vllm_scheduler.py")
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_PLUGINS": ""}
-    result = subprocess.run(
-        [python(), script, folder / "model", scenarios], env=environment, cwd=folder, capture_output=True, text=True
-    )
-    lines = [line for line in result.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, result.stdout[-2000:] + result.stderr[-3000:]
-    played: dict[str, Any] = json.loads(lines[0].removeprefix("RESULT "))
+    played: dict[str, Any] = answer_of(SCHEDULER_SCRIPTS / "play_scenarios.py", folder / "model", scenarios)
     return played
 
 

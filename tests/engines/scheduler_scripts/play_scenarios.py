@@ -1,6 +1,6 @@
 """Drives vLLM's real scheduler through scenarios on a virtual clock, and prints what each step held.
 
-    python drive_vllm_scheduler.py MODEL SCENARIOS.json
+    python play_scenarios.py MODEL SCENARIOS.json
 
 Runs with the engines' interpreter. No model is computed: a step takes what the scenario's formula says,
 
@@ -18,30 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-
-def build(model: str, engine: Mapping[str, Any]) -> Any:
-    """The scheduler of an engine with these settings."""
-    import torch  # type: ignore[import-not-found]  # the engines bring it
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-    from vllm.v1.structured_output import StructuredOutputManager
-
-    block = engine["block_tokens"]
-    config = EngineArgs(
-        model=model, max_model_len=4096, max_num_batched_tokens=engine["max_num_batched_tokens"],
-        max_num_seqs=engine["max_num_seqs"], block_size=block, enforce_eager=True,
-        enable_prefix_caching=engine["prefix_caching"], enable_chunked_prefill=True,
-        long_prefill_token_threshold=engine["long_prefill_token_threshold"],
-    ).create_engine_config()  # fmt: skip
-    blocks = engine["kv_blocks"] + 1  # the null block
-    config.cache_config.num_gpu_blocks = blocks
-    spec = FullAttentionSpec(block_size=block, num_kv_heads=2, head_size=64, dtype=torch.float16)
-    cache = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
-    return Scheduler(
-        vllm_config=config, kv_cache_config=cache, structured_output_manager=StructuredOutputManager(config),
-        block_size=block, log_stats=False,
-    )  # fmt: skip
+from real_scheduler import real_scheduler  # type: ignore[import-not-found]  # beside this script
 
 
 def prompt(row: Mapping[str, Any], number: int, hash_tokens: int) -> list[int]:
@@ -64,7 +41,12 @@ def run(model: str, scenario: Mapping[str, Any]) -> dict[str, Any]:
     from vllm.v1.request import Request
 
     engine, cost = scenario["engine"], scenario["cost"]
-    scheduler = build(model, engine)
+    scheduler = real_scheduler(
+        model, engine["kv_blocks"] + 1, engine["block_tokens"], max_model_len=4096,
+        max_num_batched_tokens=engine["max_num_batched_tokens"], max_num_seqs=engine["max_num_seqs"],
+        enable_prefix_caching=engine["prefix_caching"], enable_chunked_prefill=True,
+        long_prefill_token_threshold=engine["long_prefill_token_threshold"],
+    )  # fmt: skip
     hasher = None
     if engine["prefix_caching"]:
         function = get_hash_fn_by_name("sha256")

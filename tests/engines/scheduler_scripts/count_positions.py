@@ -1,6 +1,6 @@
 """Drives vLLM's real scheduler without a model, under the real plug-in, and counts each position by itself.
 
-    python drive_scheduler.py MODEL sync|async|async-drafts|async-delivery
+    python count_positions.py MODEL sync|async|async-drafts|async-delivery
 
 Runs with the engines' interpreter and the exporter on PYTHONPATH, and prints both counts as JSON. It covers what the
 CPU engines cannot run: vLLM switches asynchronous scheduling off without a GPU. With drafts, a step is then scheduled
@@ -16,36 +16,19 @@ import sys
 from collections import deque
 from typing import Any
 
+from real_scheduler import real_scheduler  # type: ignore[import-not-found]  # beside this script
+
 BLOCK, BLOCKS, REQUESTS, OUTPUTS, DRAFTS = 32, 24, 8, 60, 3
 
 
 def build(model: str, kind: str) -> Any:
     """A scheduler with too few blocks for its requests."""
-    import torch  # type: ignore[import-not-found]  # the engines bring it
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.plugins import load_general_plugins
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-    from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-    from vllm.v1.structured_output import StructuredOutputManager
-
-    load_general_plugins()
     drafts = {"method": "ngram", "num_speculative_tokens": DRAFTS, "prompt_lookup_max": 3}
-    config = EngineArgs(
-        model=model, max_model_len=512, max_num_batched_tokens=64, max_num_seqs=REQUESTS, block_size=BLOCK,
-        enforce_eager=True, enable_prefix_caching=False,
+    scheduler = real_scheduler(
+        model, BLOCKS, BLOCK, asynchronous=kind != "sync",
+        max_model_len=512, max_num_batched_tokens=64, max_num_seqs=REQUESTS, enable_prefix_caching=False,
         speculative_config=drafts if kind == "async-drafts" else None,
-    ).create_engine_config()  # fmt: skip
-    config.cache_config.num_gpu_blocks = BLOCKS
-    spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=64, dtype=torch.float16)
-    cache = KVCacheConfig(num_blocks=BLOCKS, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
-    scheduler = (Scheduler if kind == "sync" else AsyncScheduler)(
-        vllm_config=config,
-        kv_cache_config=cache,
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=BLOCK,
-        log_stats=True,
-    )
+    )  # fmt: skip
     scheduler.requires_kv_delivery = kind == "async-delivery"
     return scheduler
 

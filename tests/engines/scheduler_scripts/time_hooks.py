@@ -1,6 +1,6 @@
 """Times the exporter's hooks on vLLM's real scheduler.
 
-    python real_scheduler.py MODEL
+    python time_hooks.py MODEL
 
 Runs with the engines' interpreter and the exporter on PYTHONPATH; prints medians as JSON.
 """
@@ -11,36 +11,10 @@ import json
 import statistics
 import sys
 import time
-from typing import Any
+
+from real_scheduler import real_scheduler  # type: ignore[import-not-found]  # beside this script
 
 REQUESTS, CONTEXT, STEPS, BLOCK = 256, 4096, 600, 32
-
-
-def build(model: str) -> Any:
-    """A scheduler with room for all requests."""
-    import torch  # type: ignore[import-not-found]  # the engines bring it
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.plugins import load_general_plugins
-    from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-    from vllm.v1.structured_output import StructuredOutputManager
-
-    load_general_plugins()
-    blocks = REQUESTS * (CONTEXT + STEPS) // BLOCK + REQUESTS + 1
-    config = EngineArgs(
-        model=model, max_model_len=8192, max_num_batched_tokens=8192, max_num_seqs=REQUESTS, block_size=BLOCK,
-        enforce_eager=True, enable_prefix_caching=False,
-    ).create_engine_config()  # fmt: skip
-    config.cache_config.num_gpu_blocks = blocks
-    spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=64, dtype=torch.float16)
-    cache = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
-    return Scheduler(
-        vllm_config=config,
-        kv_cache_config=cache,
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=BLOCK,
-        log_stats=True,
-    )
 
 
 def main(model: str) -> None:
@@ -49,7 +23,11 @@ def main(model: str) -> None:
     from vllm.v1.outputs import ModelRunnerOutput
     from vllm.v1.request import Request
 
-    scheduler = build(model)
+    blocks = REQUESTS * (CONTEXT + STEPS) // BLOCK + REQUESTS + 1  # room for all of them
+    scheduler = real_scheduler(
+        model, blocks, BLOCK, max_model_len=8192, max_num_batched_tokens=8192, max_num_seqs=REQUESTS,
+        enable_prefix_caching=False,
+    )  # fmt: skip
     exporter = scheduler._ridgeline_exporter
     known: dict[str, int] = {}
     for i in range(REQUESTS):
