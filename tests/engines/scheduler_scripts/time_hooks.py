@@ -14,7 +14,9 @@ import time
 
 from real_scheduler import real_scheduler  # type: ignore[import-not-found]  # beside this script
 
-REQUESTS, CONTEXT, STEPS, BLOCK = 256, 4096, 600, 32
+REQUESTS, CONTEXT, STEPS, BLOCK, BUDGET = 256, 4096, 600, 32, 8192
+OUTPUTS = STEPS + 2 * REQUESTS * CONTEXT // BUDGET
+"""Tokens of each request: the first decode for as long as the last are prefilled, beside the decodes."""
 
 
 def main(model: str) -> None:
@@ -23,15 +25,15 @@ def main(model: str) -> None:
     from vllm.v1.outputs import ModelRunnerOutput
     from vllm.v1.request import Request
 
-    blocks = REQUESTS * (CONTEXT + STEPS) // BLOCK + REQUESTS + 1  # room for all of them
+    blocks = REQUESTS * (CONTEXT + OUTPUTS) // BLOCK + REQUESTS + 1  # room for all of them
     scheduler = real_scheduler(
-        model, blocks, BLOCK, max_model_len=8192, max_num_batched_tokens=8192, max_num_seqs=REQUESTS,
+        model, blocks, BLOCK, max_model_len=8192, max_num_batched_tokens=BUDGET, max_num_seqs=REQUESTS,
         enable_prefix_caching=False,
     )  # fmt: skip
     exporter = scheduler._ridgeline_exporter
     known: dict[str, int] = {}
     for i in range(REQUESTS):
-        parameters = SamplingParams(max_tokens=STEPS + 50, ignore_eos=True)
+        parameters = SamplingParams(max_tokens=OUTPUTS, ignore_eos=True)
         name = f"cmpl-{i:032x}-0"
         known[name] = CONTEXT
         scheduler.add_request(Request(
@@ -44,6 +46,7 @@ def main(model: str) -> None:
         output = scheduler.schedule()
         scheduled = time.perf_counter() - begun
         names = list(output.num_scheduled_tokens)
+        assert names, f"the requests ended after {len(hooks)} steps of all of them together"
         starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
         cached = output.scheduled_cached_reqs
         starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
