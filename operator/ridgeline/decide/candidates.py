@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isnan
 
 from ridgeline.api.fleet import Mode, TopologyStatus
@@ -31,16 +32,44 @@ class Candidate:
     """Mean share of misses at the measured load and with headroom: what candidates are compared by."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Assessment:
-    """All candidates of one pass."""
+    """All candidates of one pass, scored on its load. Each is scored when it is first asked for: a fleet that does
+    well asks for today's topology alone."""
 
-    today: Candidate
-    best_mixed: Candidate
-    best_split: Candidate | None
-    splits: tuple[Candidate, ...]
-    mixed_when_busier: float
-    """Least share of misses of mixed engines at `CALM_LOAD` times the load."""
+    question: Question
+    load: Load
+
+    @cached_property
+    def today(self) -> Candidate:
+        """The topology of now."""
+        return score(self.load, self.question.today, self.question.budget)
+
+    @cached_property
+    def mixed(self) -> tuple[Candidate, ...]:
+        """Mixed engines, by preference."""
+        return _scored(self.load, MIXED_CANDIDATES, self.question)
+
+    @cached_property
+    def splits(self) -> tuple[Candidate, ...]:
+        """Divisions of the engines, by preference."""
+        return _scored(self.load, SPLIT_CANDIDATES, self.question)
+
+    @cached_property
+    def best_mixed(self) -> Candidate:
+        """Mixed engines at the best token budget."""
+        return _best(self.mixed)
+
+    @cached_property
+    def best_split(self) -> Candidate | None:
+        """None where no division leaves each pool its minimum."""
+        return _best(self.splits) if self.splits else None
+
+    @cached_property
+    def mixed_when_busier(self) -> float:
+        """Least share of misses of mixed engines at `CALM_LOAD` times the load."""
+        busier = replace(self.load, requests_per_second=CALM_LOAD * self.load.requests_per_second)
+        return min(forecast(busier, c.topology, self.question.budget).missed for c in self.mixed)
 
     @property
     def overloaded(self) -> bool:
@@ -118,20 +147,6 @@ def _feasible(question: Question, prefills: Iterable[int]) -> Iterator[TopologyS
 # ---------------------------------------------------------------- the scores
 
 
-def assess(question: Question, load: Load) -> Assessment:
-    """Score every candidate on this load."""
-    mixed_candidates = _scored(load, MIXED_CANDIDATES, question)
-    splits = _scored(load, SPLIT_CANDIDATES, question)
-    busier = replace(load, requests_per_second=CALM_LOAD * load.requests_per_second)
-    return Assessment(
-        today=score(load, question.today, question.budget),
-        best_mixed=_best(mixed_candidates),
-        best_split=_best(splits) if splits else None,
-        splits=tuple(splits),
-        mixed_when_busier=min(forecast(busier, c.topology, question.budget).missed for c in mixed_candidates),
-    )
-
-
 def score(load: Load, topology: TopologyStatus, budget: int) -> Candidate:
     """One candidate on this load; `budget` is that of mixed engines where the topology does not tell."""
     now = forecast(load, topology, budget)
@@ -152,9 +167,9 @@ def forecast(load: Load, topology: TopologyStatus, budget: int) -> Forecast:
 
 def _scored(
     load: Load, generators: tuple[Callable[[Question], Iterator[TopologyStatus]], ...], question: Question
-) -> list[Candidate]:
+) -> tuple[Candidate, ...]:
     topologies = dict.fromkeys(_key(t) for generate in generators for t in generate(question))
-    return [score(load, _topology(key), question.budget) for key in topologies]
+    return tuple(score(load, _topology(key), question.budget) for key in topologies)
 
 
 def _key(topology: TopologyStatus) -> tuple[int, int, int, int | None]:
@@ -167,7 +182,7 @@ def _topology(key: tuple[int, int, int, int | None]) -> TopologyStatus:
     return TopologyStatus(mode=mode, mixed=mixed_engines, prefill=prefill, decode=decode, tokenBudget=budget)
 
 
-def _best(candidates: list[Candidate]) -> Candidate:
+def _best(candidates: tuple[Candidate, ...]) -> Candidate:
     assert not any(isnan(c.missed) for c in candidates)
     least = min(c.missed for c in candidates)
     return next(c for c in candidates if c.missed <= least + TIE)

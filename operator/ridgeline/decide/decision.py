@@ -16,7 +16,7 @@ from ridgeline.api.conditions import Verdict
 from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, Mode, Policy
 from ridgeline.decide import reasons
 from ridgeline.decide.calibration import calibrated
-from ridgeline.decide.candidates import Assessment, assess
+from ridgeline.decide.candidates import Assessment
 from ridgeline.decide.guards import GUARDS, RESTS, first
 from ridgeline.decide.levers import LEVERS
 from ridgeline.decide.plan import Decision, History, Plan
@@ -78,7 +78,7 @@ def advise(question: Question) -> Advice:
     load = question.load()
     assert load is not None, "a guard lets nothing pass that cannot be scored"
     load = calibrated(question, load)
-    scores = assess(question, load)
+    scores = Assessment(question, load)
     trigger = next((found for look in TRIGGERS if (found := look(question, scores))), None)
     if trigger is None:
         return _stay(question, load, scores, reasons.OBJECTIVES_MET, _fine(question, scores))
