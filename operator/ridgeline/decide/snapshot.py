@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ridgeline.api.fleet import Mode, Role, TopologyStatus
 
@@ -145,7 +146,7 @@ class RouterState:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """One fleet at one moment."""
 
@@ -159,17 +160,17 @@ class Snapshot:
     rules_window_seconds: float = 45.0
     """Window of the recording rules: for so long after a change the signals still show what was before it."""
 
-    @property
+    @cached_property
     def live(self) -> tuple[EngineState, ...]:
         """Engines that are not on their way out, ready or not."""
         return tuple(e for e in self.engines if not e.terminating)
 
-    @property
+    @cached_property
     def serving(self) -> tuple[EngineState, ...]:
         """Engines that take requests."""
         return tuple(e for e in self.engines if e.ready and not e.terminating)
 
-    @property
+    @cached_property
     def topology(self) -> TopologyStatus:
         """How the live engines are divided, by their labels."""
         live = self.live
