@@ -95,10 +95,12 @@ def advise(question: Question) -> Advice:
 
 
 def _stay(question: Question, load: Load, scores: Assessment, reason: str, message: str) -> Advice:
+    hold = Plan(Action.HOLD, reason, message, question.today)
+    if not question.split:
+        return Advice(hold, hold, load.burst)
     # A split has no token budget of its own: the best one for mixed engines is kept for the way back.
     target = question.today.model_copy(update={"tokenBudget": scores.best_mixed.topology.tokenBudget})
-    hold = Plan(Action.HOLD, reason, message, question.today)
-    return Advice(hold, replace(hold, target=target) if question.split else hold, load.burst)
+    return Advice(hold, replace(hold, target=target), load.burst)
 
 
 def _fine(question: Question, scores: Assessment) -> str:
