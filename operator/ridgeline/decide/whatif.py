@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, erfc, exp, floor, isfinite, sqrt
 
 from ridgeline.decide.chance import either, late, late_rows
@@ -47,6 +48,8 @@ HAND_OFF_SECONDS = 0.005
 FIXED_POINT_ROUNDS = 4
 FEWEST_CHUNK_TOKENS = 16
 HEADROOM = 1.15
+FORECASTS_KEPT = 64
+"""Calibration, scores and comparisons of one pass ask for the same forecasts again: some thirty different ones."""
 
 _TransferTime = Callable[[float], float]
 
@@ -106,6 +109,7 @@ class _Lengths:
     context_mean: float
 
 
+@lru_cache(FORECASTS_KEPT)
 def mixed(load: Load, engines: int, token_budget: int) -> Forecast:
     """Forecast for `engines` mixed engines with this token budget."""
     if load.requests_per_second <= 0.0:
@@ -114,7 +118,7 @@ def mixed(load: Load, engines: int, token_budget: int) -> Forecast:
     lengths = _lengths(load)
     room, batch, step, busy = float(token_budget), 0.0, load.steps.fixed_seconds, 0.0
     for _ in range(FIXED_POINT_ROUNDS):  # the room for prefill depends on the batch, the batch on the prefills' share
-        busy = rate * sum(share * _added(load.steps, tokens, room) for tokens, share in _shares(load.prompts))
+        busy = rate * _added_by_mean_prompt(load, room)
         batch, step = _decode_batch(load, lengths, rate, busy)
         room = token_budget - batch
         if room < FEWEST_CHUNK_TOKENS:
@@ -137,6 +141,7 @@ def mixed(load: Load, engines: int, token_budget: int) -> Forecast:
     )
 
 
+@lru_cache(FORECASTS_KEPT)
 def split(load: Load, prefill: int, decode: int) -> Forecast:
     """Forecast for so many prefill and decode engines."""
     if load.requests_per_second <= 0.0:
@@ -174,6 +179,7 @@ def _lengths(load: Load) -> _Lengths:
     return _Lengths(prompt, output, prompt + _mean(load.outputs, 2) / (2.0 * output))
 
 
+@lru_cache(FORECASTS_KEPT)
 def _mean(distribution: Distribution, power: int) -> float:
     """Mean of a power of the lengths; weights need not sum to 1."""
     total = sum(weight for _, weight in distribution)
@@ -182,9 +188,11 @@ def _mean(distribution: Distribution, power: int) -> float:
     return float(sum(weight * max(0.0, tokens) ** power for tokens, weight in distribution) / total)
 
 
-def _shares(distribution: Distribution) -> list[tuple[float, float]]:
+@lru_cache(FORECASTS_KEPT)
+def _shares(distribution: Distribution) -> Distribution:
     total = sum(weight for _, weight in distribution if weight > 0.0)
-    return [(max(1.0, tokens), weight / total) for tokens, weight in distribution if weight > 0.0] or [(1.0, 1.0)]
+    shares = tuple((max(1.0, tokens), weight / total) for tokens, weight in distribution if weight > 0.0)
+    return shares or ((1.0, 1.0),)
 
 
 def _growth(load: Load, lengths: _Lengths) -> float:
@@ -214,6 +222,15 @@ def _added(steps: StepTimes, tokens: float, room: float) -> float:
     """What the chunks of one prompt add to their steps, alone in them."""
     full = floor(tokens / room)
     return full * steps.prefill_seconds(room) + steps.prefill_seconds(tokens - full * room)
+
+
+def _added_by_mean_prompt(load: Load, room: float) -> float:
+    """The mean of that over the prompts."""
+    seconds, full_seconds, mean = load.steps.prefill_seconds, load.steps.prefill_seconds(room), 0.0
+    for tokens, share in _shares(load.prompts):
+        full = floor(tokens / room)
+        mean += share * (full * full_seconds + seconds(tokens - full * room))
+    return mean
 
 
 @dataclass(frozen=True, slots=True)
