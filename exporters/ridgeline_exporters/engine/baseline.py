@@ -88,7 +88,7 @@ class RobustRegression:
             if len(self._pending) == WARM_UP_STEPS:
                 self._start()
             return
-        expected = sum(map(mul, coefficients, x))
+        expected = math.fsum(map(mul, coefficients, x))
         distance = abs(seconds - expected)
         deviation = max(self._deviation, SMALLEST_RELATIVE_DEVIATION * expected, SMALLEST_DEVIATION_SECONDS)
         far = 3.0 * deviation
@@ -107,7 +107,7 @@ class RobustRegression:
             return None
         if any(v > REACH * seen for v, seen in zip(x, self._largest, strict=True)):
             return None
-        seconds: float = sum(map(mul, self._coefficients, x))
+        seconds: float = math.fsum(map(mul, self._coefficients, x))
         return seconds
 
     def known_terms(self) -> list[float | None]:
@@ -130,14 +130,14 @@ class RobustRegression:
         keep = (1.0 - 1.0 / memory) ** len(rows)
         for i, column in enumerate(columns):
             weighted = list(map(mul, column, weights))
-            self._moment[i] = keep * self._moment[i] + sum(map(mul, weighted, seconds))
+            self._moment[i] = keep * self._moment[i] + math.fsum(map(mul, weighted, seconds))
             for j in range(i, self._features):
-                value = keep * self._gram[i][j] + sum(map(mul, weighted, columns[j]))
+                value = keep * self._gram[i][j] + math.fsum(map(mul, weighted, columns[j]))
                 self._gram[i][j] = self._gram[j][i] = value
-        added = sum(weights)
+        added = math.fsum(weights)
         before = keep * self._weight
         self._weight = before + added
-        self._mean_seconds = (before * self._mean_seconds + sum(map(mul, weights, seconds))) / self._weight
+        self._mean_seconds = (before * self._mean_seconds + math.fsum(map(mul, weights, seconds))) / self._weight
         self._largest = tuple(max(seen, *column) for seen, column in zip(self._largest, columns, strict=True))
         self._pending.clear()
 
@@ -153,7 +153,7 @@ class RobustRegression:
             self._pending = [step for step, distance in zip(steps, distances, strict=True) if distance <= limit]
             self._take_in()
             fitted = self._fit()
-            distances = [abs(seconds - sum(map(mul, fitted, x))) for x, seconds, _ in steps]
+            distances = [abs(seconds - math.fsum(map(mul, fitted, x))) for x, seconds, _ in steps]
             limit = median = sorted(distances)[len(distances) // 2]
             if round_ == CONCENTRATION_ROUNDS - 1:
                 limit = 3.0 * max(NORMAL_DEVIATION * median, SMALLEST_RELATIVE_DEVIATION * self._mean_seconds)
@@ -177,7 +177,7 @@ class RobustRegression:
                 for row, i in enumerate(active):
                     diagonal[i] = inverse[row][row]
             right = [self._moment[j] / norms[j] for j in active]
-            solution = [sum(map(mul, row, right)) for row in inverse]
+            solution = [math.fsum(map(mul, row, right)) for row in inverse]
             worst = min(range(len(active)), key=solution.__getitem__)
             if solution[worst] >= 0.0:
                 for i, value in zip(active, solution, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from math import fsum
 
 from ridgeline_exporters.roofline.feed_forward import MixtureOfExperts
 from ridgeline_exporters.roofline.formats import SIXTEEN_BIT, SIXTEEN_BIT_BYTES, NumberFormat
@@ -142,7 +143,7 @@ class Coefficients:
         expert, found = block.expert, self._formats.of(index, EXPERTS)
         each = sum(matrix.parameters for matrix in expert.matrices)
         self._in_format[found] += block.experts * each
-        size = sum(found.bytes_of(matrix.inputs, matrix.outputs) for matrix in expert.matrices)
+        size = fsum(found.bytes_of(matrix.inputs, matrix.outputs) for matrix in expert.matrices)
         size += SIXTEEN_BIT_BYTES * expert.small_parameters
         self._experts[(block, size)] += 1
         self.parameters += block.experts * (each + expert.small_parameters)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
+from math import fsum
 
 from ridgeline_exporters.roofline.coefficients import Coefficients, ExpertGroup, PhaseCoefficients
 from ridgeline_exporters.roofline.config_fields import text_config
@@ -84,10 +85,10 @@ class ModelShape:
         self.fixed_weight_bytes: float = sums.fixed_weight_bytes
         """Bytes of weights that every step reads, whatever it holds."""
         self.experts: tuple[ExpertGroup, ...] = sums.experts
-        self.kv_bytes_per_token: float = self.full_kv_bytes_per_token + sum(self.window_kv_bytes_per_token)
+        self.kv_bytes_per_token: float = self.full_kv_bytes_per_token + fsum(self.window_kv_bytes_per_token)
         """What a token writes into the cache, over all layers and GPUs."""
         self.weight_bytes: float = (
-            sums.fixed_weight_bytes + sums.prefill.weight_bytes + sum(group.resident_bytes for group in sums.experts)
+            sums.fixed_weight_bytes + sums.prefill.weight_bytes + fsum(group.resident_bytes for group in sums.experts)
         )
         """Bytes that a step reads which hits all experts: all weights but an untied embedding table."""
         self.resident_bytes: float = self.weight_bytes + sums.embedding_bytes + sums.duplicate_bytes
@@ -166,7 +167,7 @@ class ModelShape:
 
     def expert_bytes(self, tokens: float) -> float:
         """Bytes of routed experts that a step of so many tokens reads, on average over uniform routing."""
-        return sum(group.bytes_read(tokens) for group in self.experts)
+        return fsum(group.bytes_read(tokens) for group in self.experts)
 
     def sequence_bytes(self, context: int) -> float:
         """Bytes of memory that one sequence takes with so many tokens: cache within each window, and states."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import fsum
+
 from ridgeline.api.fleet import Action, Mode
 from ridgeline.decide.candidates import Assessment, Candidate
 from ridgeline.decide.question import Question
@@ -71,7 +73,7 @@ def _transfer(question: Question, chosen: Candidate) -> list[str]:
         return []
     if chosen.topology.mode is not Mode.SPLIT:
         return []
-    prompt = sum(tokens * weight for tokens, weight in signals.prompt_tokens)
+    prompt = fsum(tokens * weight for tokens, weight in signals.prompt_tokens)
     moved = prompt * signals.kv_bytes_per_token
     if not link:
         return [f"each request moves {size(moved)} of KV over a link of unknown speed"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import fsum
+
 from ridgeline.api.fleet import FleetSpec, Role, RouterType
 from ridgeline.decide.snapshot import Snapshot
 
@@ -39,14 +41,14 @@ def kv_bytes(snapshot: Snapshot) -> int:
     counted = [e.kv_bytes_received for e in live if e.kv_bytes_received is not None]
     if not counted:
         counted = [e.external_prompt_tokens for e in live if e.external_prompt_tokens is not None]
-    return int(sum(max(0.0, value) for value in counted))
+    return int(fsum(max(0.0, value) for value in counted))
 
 
 def kv_failures(snapshot: Snapshot) -> int:
     """KV transfers that have failed on the live engines since they started."""
-    return int(sum(max(0.0, e.kv_failures or 0.0) for e in snapshot.live))
+    return int(fsum(max(0.0, e.kv_failures or 0.0) for e in snapshot.live))
 
 
 def prefills(snapshot: Snapshot) -> int:
     """Requests whose prefill the engines that are prefill engines now have finished since they started."""
-    return int(sum(max(0.0, e.prompt_requests or 0.0) for e in snapshot.live if e.role is Role.PREFILL))
+    return int(fsum(max(0.0, e.prompt_requests or 0.0) for e in snapshot.live if e.role is Role.PREFILL))

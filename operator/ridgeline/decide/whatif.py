@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, erfc, exp, floor, isfinite, sqrt
+from math import ceil, erfc, exp, floor, fsum, isfinite, sqrt
 
 from ridgeline.decide.chance import either, late, late_rows
 from ridgeline.decide.snapshot import Distribution, StepTimes
@@ -182,15 +182,15 @@ def _lengths(load: Load) -> _Lengths:
 @lru_cache(FORECASTS_KEPT)
 def _mean(distribution: Distribution, power: int) -> float:
     """Mean of a power of the lengths; weights need not sum to 1."""
-    total = sum(weight for _, weight in distribution)
+    total = fsum(weight for _, weight in distribution)
     if total <= 0.0:
         return 0.0
-    return float(sum(weight * max(0.0, tokens) ** power for tokens, weight in distribution) / total)
+    return fsum(weight * max(0.0, tokens) ** power for tokens, weight in distribution) / total
 
 
 @lru_cache(FORECASTS_KEPT)
 def _shares(distribution: Distribution) -> Distribution:
-    total = sum(weight for _, weight in distribution if weight > 0.0)
+    total = fsum(weight for _, weight in distribution if weight > 0.0)
     shares = tuple((max(1.0, tokens), weight / total) for tokens, weight in distribution if weight > 0.0)
     return shares or ((1.0, 1.0),)
 
@@ -265,12 +265,12 @@ class _Queue:
 def _prefill_queue(load: Load, rate: float, step: float, room: float) -> _Queue:
     shape = _Queue(load.steps, step, room, 0.0)
     prompts = _shares(load.prompts)
-    shape = replace(shape, sharing=min(1.0, rate * sum(share * shape.shared(tokens) for tokens, share in prompts)))
+    shape = replace(shape, sharing=min(1.0, rate * fsum(share * shape.shared(tokens) for tokens, share in prompts)))
     services = [(shape.service(tokens), share) for tokens, share in prompts]
-    utilization = rate * sum(s * share for s, share in services)
+    utilization = rate * fsum(s * share for s, share in services)
     if utilization >= 1.0:
         return replace(shape, utilization=utilization, wait_seconds=float("inf"))
-    squares = sum(s * s * share for s, share in services)
+    squares = fsum(s * s * share for s, share in services)
     wait = rate * squares * (load.arrival_variability + 1.0) / 2.0 / (2.0 * (1.0 - utilization))
     return replace(shape, utilization=utilization, wait_seconds=wait)
 
@@ -292,7 +292,7 @@ def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -
     """Share of requests with too many gaps made late by prefills, and the longest step there is."""
     steps, objective = load.steps, load.inter_token_objective_seconds
     prompts = _shares(load.prompts)
-    prompt_mean = sum(share * tokens for tokens, share in prompts)
+    prompt_mean = fsum(share * tokens for tokens, share in prompts)
     whole_seconds = step + steps.prefill_seconds(room)
     whole_late = late(whole_seconds, objective)
     late_steps, prompts_with, worst = 0.0, 0.0, step
@@ -311,7 +311,7 @@ def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -
     steps_per_second = max(1e-9, 1.0 - busy) / step
     share_late = min(1.0, load.burst * rate * late_steps / steps_per_second)
     row = max(1.0, late_steps / max(prompts_with, 1e-12))
-    missed = sum(share * late_rows(max(0.0, tokens - 1.0), share_late, row) for tokens, share in _shares(load.outputs))
+    missed = fsum(share * late_rows(max(0.0, tokens - 1.0), share_late, row) for tokens, share in _shares(load.outputs))
     return min(1.0, missed), worst
 
 

@@ -36,14 +36,14 @@ def distribution(cumulative: Mapping[float, float], mean: float | None = None) -
     if not cumulative or not all(math.isfinite(rate) for rate in cumulative.values()):
         return None
     buckets = _buckets(cumulative)
-    total = sum(rate for _, _, rate in buckets)
+    total = math.fsum(rate for _, _, rate in buckets)
     if total <= 0:
         return None
     weighted = [(lower, upper, rate / total) for lower, upper, rate in buckets]
     if mean is None or not math.isfinite(mean):
         return tuple((math.sqrt(lower * upper), weight) for lower, upper, weight in weighted)
-    lowest = sum(lower * weight for lower, _, weight in weighted)
-    spread = sum((upper - lower) * weight for lower, upper, weight in weighted)
+    lowest = math.fsum(lower * weight for lower, _, weight in weighted)
+    spread = math.fsum((upper - lower) * weight for lower, upper, weight in weighted)
     place = min(1.0, max(0.0, (mean - lowest) / spread)) if spread > 0 else 0.0
     return tuple((lower + place * (upper - lower), weight) for lower, upper, weight in weighted)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import count
-from math import inf
+from math import fsum, inf
 
 from ridgeline.cost.hardware import REQUEST_SECONDS
 from ridgeline.cost.points import MeasuredPoint
@@ -75,7 +75,7 @@ def _arrivals(point: MeasuredPoint) -> Iterator[Arrival]:
 
 
 def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+    return fsum(values) / len(values)
 
 
 def _quantile(values: list[float], share: float) -> float:
