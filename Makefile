@@ -4,6 +4,7 @@
 SHELL := /bin/bash
 
 PYTHON ?= python3
+PYTHONS ?= python3.11 python3.12 python3.13
 VENV := .venv
 BIN := $(VENV)/bin
 CLUSTER := $(PYTHON) tests/cluster/kube.py
@@ -54,6 +55,10 @@ compiler:
 .PHONY: test
 test: setup compiler  ## the fast tier: no cluster, no engine
 	$(BIN)/pytest -m "not engine and not apiserver and not cluster"
+
+.PHONY: check-determinism
+check-determinism:  ## one replay in several Pythons, byte by byte (PYTHONS="python3.11 python3.12 python3.13")
+	@PYTHONS="$(PYTHONS)" PYTHONPATH=operator:exporters tests/simulate/compare_pythons.sh
 
 .PHONY: check-gpu
 check-gpu:  ## the GPU exporter against known work: needs a GPU and, as PYTHON, one with torch

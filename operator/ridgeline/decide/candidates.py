@@ -34,8 +34,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Assessment:
-    """All candidates of one pass, scored on its load. Each is scored when it is first asked for: a fleet that does
-    well asks for today's topology alone."""
+    """All candidates of one pass on its load, each scored when it is first asked for.
+
+    A mixed fleet that does well asks for today's topology alone.
+    """
 
     question: Question
     load: Load
