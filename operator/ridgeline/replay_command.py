@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ridgeline.arguments import number, whole_number
 from ridgeline.roofline_command import DEFAULT_GPU, DEFAULT_MODEL, FORMATS, WrongInput, check_heads, load_config
 from ridgeline.simulate.fleet import Stuck
 from ridgeline.simulate.replay import Plant, WrongReplay, controller, default_policies, play
@@ -39,13 +40,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--weights", choices=FORMATS, help="format of the weights [as in config.json, else bf16]")
     parser.add_argument("--gpu", default=DEFAULT_GPU, help="name (see ridgeline roofline --list) [%(default)s]")
-    parser.add_argument("--tensor-parallel", type=_whole, default=1, metavar="N", help="GPUs of one engine [1]")
-    parser.add_argument("--engines", type=_whole, default=8, metavar="N", help="engines of the fleet [8]")
-    parser.add_argument("--rate-scale", type=_factor, default=1.0, metavar="X", help="times the trace's rate [1]")
+    parser.add_argument("--tensor-parallel", type=whole_number, default=1, metavar="N", help="GPUs of one engine [1]")
+    parser.add_argument("--engines", type=whole_number, default=8, metavar="N", help="engines of the fleet [8]")
+    parser.add_argument("--rate-scale", type=number, default=1.0, metavar="X", help="times the trace's rate [1]")
     parser.add_argument(
-        "--ttft-ms", type=_whole, default=2000, metavar="MS", help="objective of the first token [2000]"
+        "--ttft-ms", type=whole_number, default=2000, metavar="MS", help="objective of the first token [2000]"
     )
-    parser.add_argument("--itl-ms", type=_whole, default=50, metavar="MS", help="objective of gaps between tokens [50]")
+    parser.add_argument(
+        "--itl-ms", type=whole_number, default=50, metavar="MS", help="objective of gaps between tokens [50]"
+    )
+    parser.add_argument(
+        "--percentile",
+        type=_percentile,
+        default=95,
+        metavar="P",
+        help="percentile of the latencies shown beside the objectives, 50 to 99; requests are judged one by one and"
+        " by no percentile, so it decides nothing [95]",
+    )
     parser.add_argument(
         "--policies",
         metavar="A,B,…",
@@ -80,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 def _plant(args: argparse.Namespace) -> Plant:
     shape = ModelShape.from_config(load_config(args.model), args.weights, parallelism=Parallelism(args.tensor_parallel))
     check_heads(shape)
-    return Plant(shape, hardware.find(args.gpu), args.engines, args.ttft_ms, args.itl_ms)
+    return Plant(shape, hardware.find(args.gpu), args.engines, args.ttft_ms, args.itl_ms, args.percentile)
 
 
 def _play_all(names: Sequence[str], plant: Plant, args: argparse.Namespace) -> tuple[list[dict[str, Any]], int]:
@@ -88,7 +99,7 @@ def _play_all(names: Sequence[str], plant: Plant, args: argparse.Namespace) -> t
     done: list[dict[str, Any]] = []
     try:
         for place, name in enumerate(names, 1):
-            done.append(play(name, plant, _arrivals(args), _progress(f"{place}/{len(names)} {name}")))
+            done.append(play(name, plant, _arrivals(args), progress(f"{place}/{len(names)} {name}")))
     except KeyboardInterrupt:
         print(f"\nInterrupted: {len(done)} of {len(names)} policies were played.", file=sys.stderr)
         return done, INTERRUPTED
@@ -104,7 +115,7 @@ def _arrivals(args: argparse.Namespace) -> Iterator[Arrival]:
         yield from faster(read_trace(lines, str(args.trace)), args.rate_scale)
 
 
-def _progress(what: str) -> Callable[[float, int], None]:
+def progress(what: str) -> Callable[[float, int], None]:
     """A line on the terminal, at most five times a second; nothing where standard error is a file."""
     started = told = time.monotonic()
 
@@ -138,6 +149,7 @@ def _answer(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, 
         "kv_capacity_tokens": plant.kv_tokens,
         "time_to_first_token_objective_milliseconds": plant.first_token_objective_milliseconds,
         "inter_token_objective_milliseconds": plant.inter_token_objective_milliseconds,
+        "percentile": plant.percentile,
         "policies": list(done),
     }
 
@@ -150,8 +162,7 @@ def _text(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, An
         f"gaps above {plant.inter_token_objective_milliseconds} ms",
         "",
     ]
-    head = ("policy", "met", "met/s", "first token p50", "p95", "gap p50", "p99", "stalled", "GPU hours")
-    lines += aligned([head, *(_row(each) for each in done)])
+    lines += table(done, plant.percentile)
     for each in done:
         if each["decisions"]:
             lines += ["", f"What {each['policy']} did:"]
@@ -162,23 +173,34 @@ def _text(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, An
     return "\n".join(lines)
 
 
-def _row(each: Mapping[str, Any]) -> tuple[str, ...]:
+def table(done: Sequence[Mapping[str, Any]], percentile: int) -> list[str]:
+    """Lines: one policy each.
+
+    Args:
+        done: what `play` answered for each.
+        percentile: of the latencies, beside the median and, of gaps, the 99th, which rare large stalls move first.
+    """
+    first = tuple(dict.fromkeys(("p50", f"p{percentile}")))
+    gap = tuple(dict.fromkeys((*first, "p99")))
+    head = ["policy", "met", "met/s", "first token p50", *first[1:], "gap p50", *gap[1:], "stalled", "GPU hours"]
+    return aligned([head, *(_row(each, first, gap) for each in done)])
+
+
+def _row(each: Mapping[str, Any], first: Sequence[str], gap: Sequence[str]) -> list[str]:
     summary = each["summary"]
-    first, gap = summary["time_to_first_token_seconds"], summary["gap_seconds"]
-    return (
+    return [
         each["policy"],
-        _share(summary["attainment"]),
+        share_text(summary["attainment"]),
         "-" if (rate := summary["goodput_requests_per_second"]) is None else f"{rate:.2f}",
-        _milliseconds(first["p50"]),
-        _milliseconds(first["p95"]),
-        _milliseconds(gap["p50"]),
-        _milliseconds(gap["p99"]),
-        _share(summary["stall_ratio"]),
+        *(_milliseconds(summary["time_to_first_token_seconds"][name]) for name in first),
+        *(_milliseconds(summary["gap_seconds"][name]) for name in gap),
+        share_text(summary["stall_ratio"]),
         f"{each['gpu_hours']:.1f}",
-    )
+    ]
 
 
-def _share(value: float | None) -> str:
+def share_text(value: float | None) -> str:
+    """Such as `97.1 %`."""
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
@@ -190,17 +212,8 @@ def _short(message: str) -> str:
     return message if len(message) <= MESSAGE_CHARACTERS else message[: MESSAGE_CHARACTERS - 1] + "…"
 
 
-def _whole(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
-    return int(text)
-
-
-def _factor(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0")
+def _percentile(text: str) -> int:
+    value = whole_number(text)
+    if not 50 <= value <= 99:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 50 to 99")
     return value

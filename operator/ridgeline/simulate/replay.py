@@ -41,6 +41,8 @@ class Plant:
     engines: int
     first_token_objective_milliseconds: int
     inter_token_objective_milliseconds: int
+    percentile: int = 95
+    """Of the latencies shown beside the objectives."""
 
     @property
     def gpus(self) -> int:
@@ -85,6 +87,7 @@ class Plant:
             objectives=Objectives(
                 timeToFirstTokenMilliseconds=self.first_token_objective_milliseconds,
                 interTokenLatencyMilliseconds=self.inter_token_objective_milliseconds,
+                percentile=self.percentile,
             ),
         )
 
@@ -155,7 +158,7 @@ def play(
         (time, action, reason and message of what Ridgeline did): plain values, the same for the same trace.
     """
     chosen = controller(name, plant)
-    results = Results(TICK_SECONDS)
+    results = Results(TICK_SECONDS, plant.percentile)
     fleet = Fleet(plant.settings(), EngineCost(plant.shape, plant.accelerator), least_load(), results.done)
     results.watch(fleet)
     fleet.every(TICK_SECONDS, lambda now: tick(now, fleet.counters.arrivals))

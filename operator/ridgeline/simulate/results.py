@@ -63,15 +63,17 @@ class Results:
 
     Args:
         interval_seconds: of the timeline.
+        percentile: of the latencies, beside those of `QUANTILES`.
 
     Raises:
         ValueError: the interval is not above 0.
     """
 
-    def __init__(self, interval_seconds: float = 60.0) -> None:
+    def __init__(self, interval_seconds: float = 60.0, percentile: int = 95) -> None:
         if not interval_seconds > 0.0:
             raise ValueError(f"a timeline needs an interval, not {interval_seconds} s")
         self.interval_seconds = interval_seconds
+        self._quantiles = sorted({*QUANTILES, percentile / 100.0})
         self._arrived = array("d")
         self._first_token = array("d")
         """Seconds from arrival to the first token; -1 where there was none."""
@@ -118,9 +120,9 @@ class Results:
             "outcomes": ended | {"unfinished": counters.arrivals - len(self._outcome)},
             "attainment": self.attainment(),
             "goodput_requests_per_second": ended["met"] / seconds if seconds > 0.0 else None,
-            "time_to_first_token_seconds": _quantiles([value for value in self._first_token if value >= 0.0]),
-            "mean_gap_seconds": _quantiles([value for value in self._gap_mean if value >= 0.0]),
-            "gap_seconds": {_key(q): bucket_quantile(q, FINE_SECONDS, gaps) for q in QUANTILES},
+            "time_to_first_token_seconds": self._exact([value for value in self._first_token if value >= 0.0]),
+            "mean_gap_seconds": self._exact([value for value in self._gap_mean if value >= 0.0]),
+            "gap_seconds": {_key(q): bucket_quantile(q, FINE_SECONDS, gaps) for q in self._quantiles},
             "stall_ratio": counters.stall_seconds / counters.decode_seconds if counters.decode_seconds else None,
             "prefill_tokens": counters.prefill_tokens,
             "decode_tokens": counters.decode_tokens,
@@ -156,6 +158,10 @@ class Results:
         return json.dumps({"summary": self.summary(), "timeline": intervals}, indent=1, sort_keys=True) + "\n"
 
     # ------------------------------------------------------------ parts
+
+    def _exact(self, values: list[float]) -> dict[str, float | None]:
+        values.sort()
+        return {_key(quantile): exact_quantile(quantile, values) for quantile in self._quantiles}
 
     def _watched(self) -> Fleet:
         if self._fleet is None:
@@ -200,11 +206,6 @@ class Results:
 def exact_quantile(quantile: float, ordered: Sequence[float]) -> float | None:
     """The smallest value that at least so large a share of them does not exceed; None without values."""
     return ordered[max(0, ceil(quantile * len(ordered)) - 1)] if ordered else None
-
-
-def _quantiles(values: list[float]) -> dict[str, float | None]:
-    values.sort()
-    return {_key(quantile): exact_quantile(quantile, values) for quantile in QUANTILES}
 
 
 def _key(quantile: float) -> str:
