@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import log
 
 from ridgeline.simulate.traces import Arrival, Dice
@@ -28,16 +27,6 @@ class Lengths:
     def draw(self, dice: Dice) -> tuple[int, int]:
         """Tokens of one request's prompt and output."""
         return _between(self.prompts, dice.random()), _between(self.outputs, dice.random())
-
-    @property
-    def mean_prompt_tokens(self) -> float:
-        """Of many draws."""
-        return _mean(self.prompts)
-
-    @property
-    def mean_output_tokens(self) -> float:
-        """Of many draws."""
-        return _mean(self.outputs)
 
 
 CHAT = Lengths(
@@ -97,7 +86,3 @@ def _between(percentiles: Percentiles, share: float) -> int:
     place = bisect_right([at for at, _ in percentiles], share)
     (low, few), (high, many) = percentiles[place - 1 : place + 1]
     return max(1, round(few + (many - few) * (share - low) / (high - low)))
-
-
-def _mean(percentiles: Percentiles) -> float:
-    return sum((b - a) * (few + many) / 2.0 for (a, few), (b, many) in pairwise(percentiles))
