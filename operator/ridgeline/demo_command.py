@@ -31,8 +31,8 @@ DAY_SECONDS = float(HOURS * HOUR_SECONDS)
 
 RIDGELINE = "ridgeline"
 DEFAULT = f"mixed:{BUDGET_TOKENS}"
-MIXED = (DEFAULT, "mixed:2048", "mixed:1024", "mixed:512", "mixed:256")
-SPLITS = ("split:4", "split:5", "split:6", "split:7")
+MIXED = (DEFAULT, "mixed:2048", "mixed:512", "mixed:256")
+SPLITS = ("split:5", "split:6", "split:7")
 
 COMPRESSED = (
     f"Each hour is played in {HOUR_SECONDS} s at its full rate: the load shifts {3600 // HOUR_SECONDS} times faster than"
