@@ -24,6 +24,20 @@ class Orders:
     """Engine → token budget."""
     again_seconds: float | None = None
     """Until the next look; None: the operator's interval."""
+    start_up_seconds: float | None = None
+    """Roles come with a new engine that starts for so long, once the old one has worked off what it had; None: by label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that a policy did or saw end."""
+
+    seconds: float
+    """Of the simulation."""
+    action: str
+    """A plan's action, or the outcome of a transition."""
+    reason: str
+    message: str
 
 
 class Controller(Protocol):
@@ -119,8 +133,12 @@ def steer(fleet: Fleet, controller: Controller, observer: Observer | None = None
 
 def _obey(fleet: Fleet, orders: Orders) -> None:
     for name, role in orders.roles.items():
-        if fleet.engines[name].ready:
+        if not fleet.engines[name].ready:
+            continue
+        if orders.start_up_seconds is None:
             fleet.set_role(name, role)
+        else:
+            fleet.replace(name, role, orders.start_up_seconds)
     for name, tokens in orders.limits.items():
         if fleet.engines[name].ready:
             fleet.set_limit(name, tokens)

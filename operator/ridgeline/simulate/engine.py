@@ -162,6 +162,13 @@ class Engine:
             self.scheduler.cache.release(*self._held.pop(prefill))
             self.wake(now)
 
+    def keep(self, request: Request, now: float) -> None:
+        """Decode a request whose KV was held for another engine: it is here already."""
+        request.allocation, _ = self._held.pop(request.hold_key)
+        request.kv_source = None
+        self.scheduler.keep(request)
+        self.wake(now)
+
     def holds(self, prefill: HoldKey) -> bool:
         """Whether the KV of a prefill is kept for another engine."""
         return prefill in self._held

@@ -29,6 +29,9 @@ from ridgeline_exporters.engine.requests import LATE_GAP_SHARE
 _HAND_OFF, _PULL, _STEP, _CALL = range(4)
 """Kinds of events, by which those of one moment are ordered; arrivals come before all."""
 
+DRAIN_LOOK_SECONDS = 1.0
+"""How often an engine that is to be stopped is asked whether it is done."""
+
 Action = Callable[[float], None]
 """Something to be done, with the time at which it is."""
 
@@ -235,6 +238,28 @@ class Fleet:
         for request in gone:
             self._lost(request)
 
+    def replace(self, name: str, role: Role, start_up_seconds: float) -> None:
+        """Stop an engine once it has worked off what it has, and start one with another role in its place.
+
+        Args:
+            name: of the engine, and of the one that follows it.
+            role: of the one that follows.
+            start_up_seconds: from the end of the old one until the new one is ready.
+        """
+        engine = self.engines[name]
+        if engine.draining or not engine.ready:
+            return
+        self.drain(name)
+
+        def look(now: float) -> None:
+            if engine.in_flight or engine.held_requests:
+                self.at(now + DRAIN_LOOK_SECONDS, look)
+            elif engine.ready:
+                self.fail(name, start_up_seconds)
+                engine.role, engine.draining = role, False
+
+        self.at(self.now + DRAIN_LOOK_SECONDS, look)
+
     def _return(self, engine: Engine) -> None:
         engine.ready = True
         self.at(self.now + self.settings.health_check_seconds, lambda now: self._see(self._serving()))
@@ -345,6 +370,15 @@ class Fleet:
         request.prefill_engine = None
         request.kv_source = engine
         request.prefilling_for_another = False
+        chosen, second = request.decode_engine, self._router.decode_engine(self._table, request)
+        if second is not chosen:
+            assert chosen is not None
+            self._count(chosen, request, -1)
+            self._count(second, request, 1)
+            request.decode_engine = second
+        if second is engine:
+            engine.keep(request, now)
+            return
         self._push(now + self.settings.hand_off_seconds, _HAND_OFF, request, request.attempts)
 
     def finished(self, request: Request, now: float) -> None:
