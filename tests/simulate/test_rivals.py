@@ -42,7 +42,7 @@ SETTINGS = FleetSettings(
 COST = LinearCost(fixed=0.018, token=6e-5, context=3e-8)
 STEPS = StepTimes(0.02, 1e-5, 1e-7, 1e-4, "measured")
 LIMITS = dynamo.Limits(2.0, 0.05, 400_000.0)
-RIVALS = ("overflow:2", "dynamo", "wva", "heteroscale")
+RIVALS = ("overflow:2", "dynamo", "wva", "heteroscale", "arrow")
 
 
 def plant(engines: int = 4, first_token_milliseconds: int = 5000) -> Plant:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.step_cost import EngineCost
 from ridgeline.simulate.controller import Controller, StaticMixed, StaticSplit
 from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
+from ridgeline.simulate.rivals.arrow import Arrow
 from ridgeline.simulate.rivals.dynamo import Dynamo
 from ridgeline.simulate.rivals.heteroscale import HeteroScale
 from ridgeline.simulate.rivals.overflow import Overflow
@@ -39,6 +41,11 @@ def _split(make: Callable[[int], Controller]) -> Callable[[int, Plant], Controll
     return lambda prefill, plant: make(prefill) if 0 < prefill < plant.engines else None
 
 
+def _objectives(plant: Plant) -> tuple[float, float]:
+    """Of the first token and between tokens, in seconds."""
+    return plant.first_token_objective_milliseconds / 1000.0, plant.inter_token_objective_milliseconds / 1000.0
+
+
 KINDS = (
     Kind("ridgeline", "this operator", lambda number, plant: RidgelinePolicy(plant.spec())),
     Kind(
@@ -48,20 +55,15 @@ KINDS = (
     ),
     Kind("split:PREFILL", "prefill engines, at least one and fewer than all", _split(StaticSplit)),
     Kind("overflow:PREFILL", "the same, and decode engines help when prefill is backed up", _split(Overflow)),
-    Kind(
-        "dynamo",
-        "like NVIDIA Dynamo's planner",
-        _rival(
-            lambda plant: Dynamo(
-                plant.first_token_objective_milliseconds / 1000.0, plant.inter_token_objective_milliseconds / 1000.0
-            )
-        ),
-    ),
+    Kind("dynamo", "like NVIDIA Dynamo's planner", _rival(lambda plant: Dynamo(*_objectives(plant)))),
     Kind("wva", "like llm-d's autoscaler", _rival(lambda plant: Wva())),
+    Kind("heteroscale", "like ByteDance's autoscaler", _rival(lambda plant: HeteroScale(_objectives(plant)[1]))),
     Kind(
-        "heteroscale",
-        "like ByteDance's autoscaler",
-        _rival(lambda plant: HeteroScale(plant.inter_token_objective_milliseconds / 1000.0)),
+        "arrow",
+        "labels that follow each request",
+        _rival(
+            lambda plant: Arrow(EngineCost(plant.shape, plant.accelerator), *_objectives(plant), plant.kv_tokens),
+        ),
     ),
 )
 
