@@ -123,7 +123,7 @@ def steer(fleet: Fleet, controller: Controller, observer: Observer | None = None
     def look(now: float) -> None:
         orders = controller.decide(now, observer.snapshot(now))
         if orders.roles or orders.limits:
-            fleet.at(now + delays.act_seconds, lambda then: _obey(fleet, orders))
+            fleet.at(now + delays.act_seconds, lambda then: obey(fleet, orders))
         again = delays.pass_interval_seconds if orders.again_seconds is None else orders.again_seconds
         acted = delays.act_seconds if orders.roles or orders.limits else 0.0
         fleet.at(now + acted + max(SHORTEST_PASS_SECONDS, again), look)
@@ -131,7 +131,8 @@ def steer(fleet: Fleet, controller: Controller, observer: Observer | None = None
     fleet.at(fleet.now + delays.pass_interval_seconds, look)
 
 
-def _obey(fleet: Fleet, orders: Orders) -> None:
+def obey(fleet: Fleet, orders: Orders) -> None:
+    """Do what was ordered, at engines that serve."""
     for name, role in orders.roles.items():
         if not fleet.engines[name].ready:
             continue

@@ -11,9 +11,10 @@ When an engine dies, requests whose client has seen no token yet are sent again 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from ridgeline.api.fleet import Role
 from ridgeline.cost.step_cost import StepCost
@@ -121,18 +122,19 @@ class Fleet:
 
     # ------------------------------------------------------------ time
 
-    def run(self, arrivals: Iterable[Arrival], until: float | None = None) -> None:
+    def run(self, arrivals: Iterable[Arrival], until: float | None = None, first: int = 0) -> None:
         """Play a trace until every request has ended.
 
         Args:
             arrivals: by rising time.
             until: stop at this time, whatever is left.
+            first: place of the first arrival in its trace, when others were played before.
 
         Raises:
             ValueError: an arrival lies before the one before it.
             Stuck: requests are left and nothing will ever happen to them.
         """
-        source = _numbered(arrivals)
+        source = iter(enumerate(arrivals, first))
         following = next(source, None)
         events, limit = self._events, float("inf") if until is None else until
         while following is not None or self.active:
@@ -184,6 +186,32 @@ class Fleet:
             self.at(now + seconds, again)
 
         self.at(self.now + seconds, again)
+
+    def twin(self, done: Callable[[Request, Outcome, float], None] | None = None) -> Fleet:
+        """A copy that plays on by itself, as this one would if nobody looked on or steered.
+
+        Requests, KV, transfers and steps are as they are. What is to be done at a later time is left out: scrapes and
+        looks, but also labels on their way to the router and engines that start.
+
+        Args:
+            done: called with every request of the copy that ends.
+        """
+        twin = Fleet.__new__(Fleet)
+        first = next(iter(self.engines.values()))
+        shared = (self.settings, first.settings, first.cost, first.learn, first.record)
+        memo: dict[int, object] = {id(each): each for each in shared} | {id(self): twin}
+        # Empty engines first: requests name engines, which hold requests, and so on, deeper than Python recurses.
+        copies = [(engine, Engine.__new__(Engine)) for engine in self.engines.values()]
+        memo |= {id(engine): copy for engine, copy in copies}
+        for engine, copy in copies:
+            vars(copy).update(deepcopy(vars(engine), memo))
+            copy.learn = copy.record = None
+        for name, value in vars(self).items():
+            if name == "_events":
+                value = [event for event in value if event[1] != _CALL]
+            vars(twin)[name] = done if name == "_done" else deepcopy(value, memo)
+        heapify(twin._events)
+        return twin
 
     def settle(self) -> None:
         """Count the steps that are complete by now, as exporters would show them when they are scraped."""
@@ -397,7 +425,3 @@ class Fleet:
     def _push(self, time: float, kind: int, subject: Engine | Request | Action, version: int) -> None:
         self._sequence += 1
         heappush(self._events, (time, kind, self._sequence, subject, version))
-
-
-def _numbered(arrivals: Iterable[Arrival]) -> Iterator[tuple[int, Arrival]]:
-    return iter(enumerate(arrivals))

@@ -11,6 +11,7 @@ from ridgeline.cost.step_cost import EngineCost
 from ridgeline.simulate.controller import Controller, StaticMixed, StaticSplit
 from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
 from ridgeline.simulate.rivals.arrow import Arrow
+from ridgeline.simulate.rivals.clairvoyant import Clairvoyant
 from ridgeline.simulate.rivals.dynamo import Dynamo
 from ridgeline.simulate.rivals.heteroscale import HeteroScale
 from ridgeline.simulate.rivals.overflow import Overflow
@@ -65,6 +66,7 @@ KINDS = (
             lambda plant: Arrow(EngineCost(plant.shape, plant.accelerator), *_objectives(plant), plant.kv_tokens),
         ),
     ),
+    Kind("clairvoyant", "the best choice every two minutes, from the true future", _rival(lambda plant: Clairvoyant())),
 )
 
 

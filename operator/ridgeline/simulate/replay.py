@@ -157,8 +157,9 @@ def play(
     results.watch(fleet)
     fleet.every(TICK_SECONDS, lambda now: tick(now, fleet.counters.arrivals))
     static = isinstance(chosen, (StaticMixed, StaticSplit))
+    played = arrivals if rival is None else rival.attend(fleet, arrivals)
     steer(fleet, chosen, None if static else Observer(fleet, plant.facts()))
-    fleet.run(arrivals if rival is None else rival.attend(fleet, arrivals))
+    fleet.run(played)
     summary = results.summary()
     return {
         "policy": name,
