@@ -109,14 +109,18 @@ def test_a_large_fleet_can_be_copied() -> None:
 # ---------------------------------------------------------------- choosing
 
 
-def test_every_choice_is_considered_once_and_todays_first() -> None:
-    for today in (Configuration(0, 512), Configuration(3, 8192)):
-        every = list(candidates(8, today))
-        assert every[0] == today
-        assert len(every) == len(set(every))
-        assert set(every) == {Configuration(0, b) for b in BUDGETS_TOKENS} | {
-            Configuration(p, 8192) for p in range(1, 8)
-        }
+def test_at_first_everything_is_tried_and_later_what_is_near() -> None:
+    every = candidates(8, None)
+    assert len(every) == len(set(every))
+    assert set(every) == {Configuration(0, b) for b in BUDGETS_TOKENS} | {Configuration(p, 8192) for p in range(1, 8)}
+    split = candidates(8, Configuration(3, 8192))
+    assert split[0] == Configuration(3, 8192)
+    assert sorted(each.prefill for each in split if each.prefill) == [1, 2, 3, 4, 5]
+    assert sorted(each.budget_tokens for each in split if not each.prefill) == [256, 512, 1024]
+    mixed = candidates(8, Configuration(0, 4096))
+    assert mixed[0] == Configuration(0, 4096)
+    assert sorted(each.prefill for each in mixed if each.prefill) == [3, 4, 5, 6, 7]
+    assert sorted(each.budget_tokens for each in mixed if not each.prefill) == [2048, 4096, 8192]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +169,7 @@ def test_a_choice_in_which_nobody_misses_ends_the_search(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Clairvoyant, "_rollout", counted)
     play("clairvoyant", plant(), [Arrival(float(second), 500, 20) for second in range(300)])
-    assert tried == [Configuration(0, 8192)] * 3, "at the start and twice later"
+    assert tried == [Configuration(2, 8192)] * 3, "at the start and twice later"
 
 
 def test_knowing_the_future_is_at_least_as_good_as_the_best_that_never_changes() -> None:

@@ -1,8 +1,10 @@
 """A policy that knows the future: what any policy could hope for, but for greed.
 
-Every 120 s, and before the first request, each configuration (mixed engines at a budget from 256 to 8,192, every split)
-is played on a copy of the fleet as it is, with the requests that will really come in the next 180 s; the one in which
-the fewest requests miss their objectives is taken, today's if there is none better. So it looks 60 s further than it
+Before the first request each configuration (mixed engines at a budget from 256 to 8,192, every split), and then every
+120 s today's and those near it (two engines more or fewer for prefill; half and twice the budget; mixed engines at
+about 512 and splits at about two thirds for prefill, from the other side) are played on copies of the fleet as it is,
+with the requests that will really come in the next 180 s. The one in which the fewest requests miss their objectives
+is taken, today's if there is none better. When no request is to come any more, nothing is changed. So it looks 60 s further than it
 commits itself, and is greedy beyond: no strict upper bound. After the project's regime map (sections 3 and 4).
 
 Exact, not sampled: the copy holds all queues, KV and transfers. A copy is given up as soon as more requests have missed
@@ -35,6 +37,9 @@ from ridgeline_exporters.engine.requests import LATE_GAP_SHARE
 INTERVAL_SECONDS = 120.0
 AHEAD_SECONDS = 180.0
 BUDGETS_TOKENS = (256, 512, 1024, 2048, 4096, BUDGET_TOKENS)
+USUAL_BUDGET_TOKENS = 512
+"""The best budget of mixed engines for most loads: where a split would begin when it merges."""
+NEAR_ENGINES = 2
 SLICE_SECONDS = 10.0
 """How often a copy is asked whether it can still be the best."""
 
@@ -66,17 +71,19 @@ class Configuration:
 _ORDER = {Role.PREFILL: 0, Role.MIXED: 1, Role.DECODE: 2}
 
 
-def candidates(engines: int, today: Configuration) -> Iterator[Configuration]:
-    """Today's configuration, then the others, neighbours first: good ones early let the rest be given up early."""
-    yield today
+def candidates(engines: int, today: Configuration | None) -> list[Configuration]:
+    """What is tried: all at the start, later today's configuration and what is near; the most promising first."""
     splits = [Configuration(prefill, BUDGET_TOKENS) for prefill in range(1, engines)]
     mixed = [Configuration(0, tokens) for tokens in BUDGETS_TOKENS]
-    near = today.prefill or engines * 2 // 3
-    splits.sort(key=lambda split: abs(split.prefill - near))
-    mixed.sort(key=lambda each: abs(each.budget_tokens - 512))
-    for each in [*splits[:3], *mixed[:2], *splits[3:], *mixed[2:]]:
-        if each != today:
-            yield each
+    split = today.prefill if today is not None and today.prefill else max(1, engines * 2 // 3)
+    budget = today.budget_tokens if today is not None and not today.prefill else USUAL_BUDGET_TOKENS
+    splits.sort(key=lambda each: abs(each.prefill - split))
+    mixed.sort(key=lambda each: max(each.budget_tokens / budget, budget / each.budget_tokens))
+    if today is None:
+        return [*splits, *mixed]
+    near = [each for each in splits if abs(each.prefill - split) <= NEAR_ENGINES]
+    near += [each for each in mixed if budget / 2 <= each.budget_tokens <= budget * 2]
+    return [today, *(each for each in near if each != today)]
 
 
 class Clairvoyant(Rival):
@@ -87,7 +94,7 @@ class Clairvoyant(Rival):
         self._fleet: Fleet | None = None
         self._arrivals: list[Arrival] = []
         self._times: list[float] = []
-        self._today = Configuration(0, BUDGET_TOKENS)
+        self._today: Configuration | None = None
         self._due_seconds = INTERVAL_SECONDS
 
     def attend(self, fleet: Fleet, arrivals: Iterable[Arrival]) -> Iterable[Arrival]:
@@ -105,14 +112,17 @@ class Clairvoyant(Rival):
         """When an interval is over, the best for the next."""
         if now < self._due_seconds:
             return Orders(again_seconds=self._due_seconds - now)
+        if now > self._times[-1]:
+            return Orders(again_seconds=INTERVAL_SECONDS)
         self._due_seconds = now + INTERVAL_SECONDS
         orders = self._choose(now, Delays().act_seconds)
         return Orders(orders.roles, orders.limits, INTERVAL_SECONDS)
 
     def _choose(self, now: float, delay_seconds: float) -> Orders:
         assert self._fleet is not None, "attend comes first"
-        best, fewest = self._today, None
-        for each in candidates(len(self._fleet.engines), self._today):
+        choices = candidates(len(self._fleet.engines), self._today)
+        best, fewest = choices[0], None
+        for each in choices:
             missed = self._rollout(each, now, delay_seconds, fewest)
             if missed is not None and (fewest is None or missed < fewest):
                 best, fewest = each, missed
@@ -126,7 +136,7 @@ class Clairvoyant(Rival):
     def _rollout(self, configuration: Configuration, now: float, delay_seconds: float, limit: int | None) -> int | None:
         """Requests that will miss; None when they are not fewer than the limit, or the fleet gets stuck."""
         assert self._fleet is not None
-        missed = 0
+        missed = late = 0
 
         def done(request: Request, outcome: Outcome, time: float) -> None:
             nonlocal missed
@@ -150,10 +160,10 @@ class Clairvoyant(Rival):
             except Stuck:
                 return None
             place = max(place, after)
-            if limit is not None and missed >= limit:
+            late = sum(too_late(request, engine, fleet) for engine, request in unfinished(fleet))
+            if limit is not None and missed + late >= limit:
                 return None
-        missed += sum(too_late(request, engine, fleet) for engine, request in unfinished(fleet))
-        return missed if limit is None or missed < limit else None
+        return missed + late
 
 
 def unfinished(fleet: Fleet) -> Iterator[tuple[Engine, Request]]:
