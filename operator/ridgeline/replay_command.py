@@ -12,6 +12,7 @@ from typing import Any
 
 from ridgeline.arguments import number, whole_number
 from ridgeline.roofline_command import DEFAULT_GPU, DEFAULT_MODEL, FORMATS, WrongInput, check_heads, load_config
+from ridgeline.simulate import policies
 from ridgeline.simulate.fleet import Stuck
 from ridgeline.simulate.replay import Plant, WrongReplay, controller, default_policies, play
 from ridgeline.simulate.traces import Arrival, TraceError, faster, read_trace
@@ -60,7 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--policies",
         metavar="A,B,…",
-        help="ridgeline, mixed:TOKENS (token budget) and split:PREFILL (prefill engines) [ridgeline and some of each]",
+        help=f"any of {policies.names()} [ridgeline and some mixed and split ones]",
     )
     parser.add_argument("--json", action="store_true", help="print JSON for programs, with the course of each policy")
     parser.set_defaults(run=run)

@@ -102,12 +102,12 @@ class Engine:
         """Changes whenever `ends_at` does: an event for another version is void."""
         self.pull_version = 0
         """The same for the end of the next transfer into this engine."""
-        self._cost = cost
+        self.cost = cost
         self._objective = inter_token_objective_seconds
         self._counters = counters
         self._kv_bytes_per_token = kv_bytes_per_token
         self._surroundings = surroundings
-        self._record = record
+        self.record = record
         self._run: DecodeRun | None = None
         self._chunks: list[Chunk] = []
         self._step_started_at = 0.0
@@ -161,6 +161,13 @@ class Engine:
         if prefill in self._held:
             self.scheduler.cache.release(*self._held.pop(prefill))
             self.wake(now)
+
+    def keep(self, request: Request, now: float) -> None:
+        """Decode a request whose KV was held for another engine: it is here already."""
+        request.allocation, _ = self._held.pop(request.hold_key)
+        request.kv_source = None
+        self.scheduler.keep(request)
+        self.wake(now)
 
     def holds(self, prefill: HoldKey) -> bool:
         """Whether the KV of a prefill is kept for another engine."""
@@ -254,7 +261,7 @@ class Engine:
 
     def _start_run(self, sequences: int, now: float) -> None:
         scheduler, decodes = self.scheduler, self.scheduler.decodes
-        first, per_token = self._cost.decode_run(sequences)
+        first, per_token = self.cost.decode_run(sequences)
         steps = 1 if scheduler.preempted else decodes.steps_to_finish()  # who was preempted may come back at once
         if steps > 1:
             # The blocks of the first step are taken already.
@@ -278,7 +285,7 @@ class Engine:
             tokens += count
             pairs += attended_pairs(count, start)
             read += start
-        seconds = self._cost.seconds(
+        seconds = self.cost.seconds(
             tokens, pairs, read, sequences, decode_tokens, samples + len(self.scheduler.decodes.members)
         )
         if self.learn is not None:
@@ -289,7 +296,7 @@ class Engine:
             counters.decode_seconds += seconds
             counters.decode_tokens += sequences
             if tokens:
-                first, per_token = self._cost.decode_run(sequences)
+                first, per_token = self.cost.decode_run(sequences)
                 counters.stall_seconds += max(0.0, seconds - first - per_token * decode_tokens)
         self._chunks = chunks
         self._step_started_at = now
@@ -317,8 +324,8 @@ class Engine:
         """Give each decode its tokens of the first steps of a run."""
         scheduler = self.scheduler
         decodes = scheduler.decodes
-        if self._record is not None:
-            self._record(self, run.started_at, [], list(decodes.members.values()), steps)
+        if self.record is not None:
+            self.record(self, run.started_at, [], list(decodes.members.values()), steps)
         blocks = decodes.blocks_needed(steps) - scheduler.blocks_ahead
         if blocks:
             scheduler.cache.take(blocks)
@@ -335,8 +342,8 @@ class Engine:
         scheduler, decodes = self.scheduler, self.scheduler.decodes
         seconds = now - self._step_started_at
         scheduler.blocks_ahead = 0
-        if self._record is not None and (self._chunks or decodes.members):
-            self._record(self, self._step_started_at, self._chunks, list(decodes.members.values()), 1)
+        if self.record is not None and (self._chunks or decodes.members):
+            self.record(self, self._step_started_at, self._chunks, list(decodes.members.values()), 1)
         if decodes.members:
             late = seconds > self._objective
             self._counters.gap(seconds, len(decodes.members))

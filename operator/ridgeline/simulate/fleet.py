@@ -11,9 +11,10 @@ When an engine dies, requests whose client has seen no token yet are sent again 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from ridgeline.api.fleet import Role
 from ridgeline.cost.step_cost import StepCost
@@ -28,6 +29,9 @@ from ridgeline_exporters.engine.requests import LATE_GAP_SHARE
 
 _HAND_OFF, _PULL, _STEP, _CALL = range(4)
 """Kinds of events, by which those of one moment are ordered; arrivals come before all."""
+
+DRAIN_LOOK_SECONDS = 1.0
+"""How often an engine that is to be stopped is asked whether it is done."""
 
 Action = Callable[[float], None]
 """Something to be done, with the time at which it is."""
@@ -118,18 +122,19 @@ class Fleet:
 
     # ------------------------------------------------------------ time
 
-    def run(self, arrivals: Iterable[Arrival], until: float | None = None) -> None:
+    def run(self, arrivals: Iterable[Arrival], until: float | None = None, first: int = 0) -> None:
         """Play a trace until every request has ended.
 
         Args:
             arrivals: by rising time.
             until: stop at this time, whatever is left.
+            first: place of the first arrival in its trace, when others were played before.
 
         Raises:
             ValueError: an arrival lies before the one before it.
             Stuck: requests are left and nothing will ever happen to them.
         """
-        source = _numbered(arrivals)
+        source = iter(enumerate(arrivals, first))
         following = next(source, None)
         events, limit = self._events, float("inf") if until is None else until
         while following is not None or self.active:
@@ -181,6 +186,32 @@ class Fleet:
             self.at(now + seconds, again)
 
         self.at(self.now + seconds, again)
+
+    def twin(self, done: Callable[[Request, Outcome, float], None] | None = None) -> Fleet:
+        """A copy that plays on by itself, as this one would if nobody looked on or steered.
+
+        Requests, KV, transfers and steps are as they are. What is to be done at a later time is left out: scrapes and
+        looks, but also labels on their way to the router and engines that start.
+
+        Args:
+            done: called with every request of the copy that ends.
+        """
+        twin = Fleet.__new__(Fleet)
+        first = next(iter(self.engines.values()))
+        shared = (self.settings, first.settings, first.cost, first.learn, first.record)
+        memo: dict[int, object] = {id(each): each for each in shared} | {id(self): twin}
+        # Empty engines first: requests name engines, which hold requests, and so on, deeper than Python recurses.
+        copies = [(engine, Engine.__new__(Engine)) for engine in self.engines.values()]
+        memo |= {id(engine): copy for engine, copy in copies}
+        for engine, copy in copies:
+            vars(copy).update(deepcopy(vars(engine), memo))
+            copy.learn = copy.record = None
+        for name, value in vars(self).items():
+            if name == "_events":
+                value = [event for event in value if event[1] != _CALL]
+            vars(twin)[name] = done if name == "_done" else deepcopy(value, memo)
+        heapify(twin._events)
+        return twin
 
     def settle(self) -> None:
         """Count the steps that are complete by now, as exporters would show them when they are scraped."""
@@ -234,6 +265,28 @@ class Fleet:
             self.at(self.now + back_after_seconds, lambda now: self._return(dead))
         for request in gone:
             self._lost(request)
+
+    def replace(self, name: str, role: Role, start_up_seconds: float) -> None:
+        """Stop an engine once it has worked off what it has, and start one with another role in its place.
+
+        Args:
+            name: of the engine, and of the one that follows it.
+            role: of the one that follows.
+            start_up_seconds: from the end of the old one until the new one is ready.
+        """
+        engine = self.engines[name]
+        if engine.draining or not engine.ready:
+            return
+        self.drain(name)
+
+        def look(now: float) -> None:
+            if engine.in_flight or engine.held_requests:
+                self.at(now + DRAIN_LOOK_SECONDS, look)
+            elif engine.ready:
+                self.fail(name, start_up_seconds)
+                engine.role, engine.draining = role, False
+
+        self.at(self.now + DRAIN_LOOK_SECONDS, look)
 
     def _return(self, engine: Engine) -> None:
         engine.ready = True
@@ -345,6 +398,15 @@ class Fleet:
         request.prefill_engine = None
         request.kv_source = engine
         request.prefilling_for_another = False
+        chosen, second = request.decode_engine, self._router.decode_engine(self._table, request)
+        if second is not chosen:
+            assert chosen is not None
+            self._count(chosen, request, -1)
+            self._count(second, request, 1)
+            request.decode_engine = second
+        if second is engine:
+            engine.keep(request, now)
+            return
         self._push(now + self.settings.hand_off_seconds, _HAND_OFF, request, request.attempts)
 
     def finished(self, request: Request, now: float) -> None:
@@ -363,7 +425,3 @@ class Fleet:
     def _push(self, time: float, kind: int, subject: Engine | Request | Action, version: int) -> None:
         self._sequence += 1
         heappush(self._events, (time, kind, self._sequence, subject, version))
-
-
-def _numbered(arrivals: Iterable[Arrival]) -> Iterator[tuple[int, Arrival]]:
-    return iter(enumerate(arrivals))
