@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.arguments import number, whole_number
+from ridgeline.replay_report import report_html
 from ridgeline.roofline_command import DEFAULT_GPU, DEFAULT_MODEL, FORMATS, WrongInput, check_heads, load_config
 from ridgeline.simulate import policies
 from ridgeline.simulate.fleet import Stuck
@@ -64,6 +66,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help=f"any of {policies.names()} [ridgeline and some mixed and split ones]",
     )
     parser.add_argument("--json", action="store_true", help="print JSON for programs, with the course of each policy")
+    parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a report with plots for a browser")
     parser.set_defaults(run=run)
     return parser
 
@@ -76,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         for name in names:
             controller(name, plant)  # before anything is played
         plant.settings()
+        _check_report(args.report)
         done, status = _play_all(names, plant, args)
     except (
         WrongReplay, WrongInput, TraceError, Stuck, UnsupportedModel, catalogue.UnknownModel, hardware.UnknownAccelerator,
@@ -85,8 +89,42 @@ def run(args: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError) as problem:
         print(f"ridgeline replay: {args.trace} cannot be read ({problem}); give a file of text", file=sys.stderr)
         return 2
-    print(json.dumps(_answer(args, plant, done), indent=1, sort_keys=True) if args.json else _text(args, plant, done))
-    return status
+    answer = _answer(args, plant, names, done)
+    print(json.dumps(answer, indent=1, sort_keys=True) if args.json else _text(args, plant, done))
+    return _write_report(args.report, answer) or status
+
+
+def _check_report(path: Path | None) -> None:
+    """Before anything is played.
+
+    Raises:
+        WrongReplay: the report cannot be written there.
+    """
+    if path is None:
+        return
+    folder = path.parent
+    if not folder.is_dir():
+        raise WrongReplay(f"the report cannot be written: there is no folder {folder}; make it, or name another file")
+    if path.is_dir():
+        raise WrongReplay(f"the report cannot be written: {path} is a folder; name a file in it")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise WrongReplay(f"the report cannot be written: {folder} may not be written to; name a file elsewhere")
+
+
+def _write_report(path: Path | None, answer: Mapping[str, Any]) -> int:
+    """Replaces the file as a whole, so that nobody finds half a report; 0, or 2 with the cause on standard error."""
+    if path is None:
+        return 0
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(report_html(answer), encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as problem:
+        unfinished.unlink(missing_ok=True)
+        print(f"ridgeline replay: the report could not be written ({problem}); name another file", file=sys.stderr)
+        return 2
+    print(f"Report: {path}", file=sys.stderr)
+    return 0
 
 
 def _plant(args: argparse.Namespace) -> Plant:
@@ -138,7 +176,9 @@ def progress(what: str) -> Callable[[float, int], None]:
 # ---------------------------------------------------------------- the answer
 
 
-def _answer(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _answer(
+    args: argparse.Namespace, plant: Plant, names: Sequence[str], done: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     return {
         "trace": args.trace.name,
         "rate_scale": args.rate_scale,
@@ -148,9 +188,12 @@ def _answer(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, 
         "gpus_per_engine": plant.gpus,
         "engines": plant.engines,
         "kv_capacity_tokens": plant.kv_tokens,
+        "peak_flops_per_second": plant.roof.flops_per_second,
+        "peak_memory_bytes_per_second": plant.roof.memory_bytes_per_second,
         "time_to_first_token_objective_milliseconds": plant.first_token_objective_milliseconds,
         "inter_token_objective_milliseconds": plant.inter_token_objective_milliseconds,
         "percentile": plant.percentile,
+        "policies_asked": list(names),
         "policies": list(done),
     }
 

@@ -22,12 +22,14 @@ from ridgeline.simulate.controller import Controller, StaticMixed, StaticSplit, 
 from ridgeline.simulate.fleet import Fleet, FleetSettings
 from ridgeline.simulate.load import CHAT
 from ridgeline.simulate.observer import Observer
+from ridgeline.simulate.phase_use import PhaseWork
 from ridgeline.simulate.results import Results
 from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
 from ridgeline.simulate.router import least_load
 from ridgeline.simulate.scheduler import EngineSettings
 from ridgeline.simulate.traces import Arrival, faster, read_trace
 from ridgeline_exporters.roofline import catalogue, hardware
+from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.model import ModelShape
 from ridgeline_exporters.roofline.parallelism import Parallelism
 
@@ -92,6 +94,7 @@ def main() -> None:
     )
     accelerator = hardware.find("H100-SXM5-80GB")
     cost = EngineCost(shape, accelerator)
+    work = PhaseWork(shape, Roof.of(accelerator, GPUS_PER_ENGINE))
     fleet_settings = settings(options.engines, shape, GPUS_PER_ENGINE * 50e9)
     spec = FleetSpec.model_validate(
         {
@@ -106,7 +109,7 @@ def main() -> None:
 
     def play(arrivals: list[Arrival], make: Callable[[], Controller]) -> Fleet:
         results, controller = Results(), make()
-        fleet = Fleet(fleet_settings, cost, least_load(), results.done)
+        fleet = Fleet(fleet_settings, cost, least_load(), results.done, work=work)
         results.watch(fleet)
         steer(fleet, controller, Observer(fleet, facts) if isinstance(controller, RidgelinePolicy) else None)
         fleet.run(arrivals)

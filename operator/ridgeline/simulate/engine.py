@@ -15,10 +15,10 @@ from ridgeline.simulate.counters import Counters
 from ridgeline.simulate.decode_run import DecodeRun
 from ridgeline.simulate.ingress import Ingress
 from ridgeline.simulate.kv_cache import Allocation
+from ridgeline.simulate.phase_use import PhaseWork
 from ridgeline.simulate.request import HoldKey, Request
 from ridgeline.simulate.scheduler import Chunk, EngineSettings, Scheduler
 from ridgeline_exporters.engine.baseline import StepModel
-from ridgeline_exporters.roofline.windows import attended_pairs
 
 
 class StepRecord(Protocol):
@@ -64,6 +64,7 @@ class Engine:
         counters: of the fleet.
         surroundings: the fleet.
         record: told of every step.
+        work: counts what each phase computes and moves.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Engine:
         counters: Counters,
         surroundings: Surroundings,
         record: StepRecord | None = None,
+        work: PhaseWork | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -108,6 +110,7 @@ class Engine:
         self._kv_bytes_per_token = kv_bytes_per_token
         self._surroundings = surroundings
         self.record = record
+        self._work = work
         self._run: DecodeRun | None = None
         self._chunks: list[Chunk] = []
         self._step_started_at = 0.0
@@ -283,15 +286,18 @@ class Engine:
                     decode_tokens += end
                     continue
             tokens += count
-            pairs += attended_pairs(count, start)
+            pairs += count * start + count * (count + 1) // 2  # as `windows.attended_pairs` has it
             read += start
-        seconds = self.cost.seconds(
-            tokens, pairs, read, sequences, decode_tokens, samples + len(self.scheduler.decodes.members)
-        )
+        decodes = len(self.scheduler.decodes.members)
+        seconds = self.cost.seconds(tokens, pairs, read, sequences, decode_tokens, samples + decodes)
         if self.learn is not None:
             self.learn.add(sequences, decode_tokens, tokens, seconds)
         counters = self._counters
         counters.prefill_tokens += tokens
+        if self._work is not None:
+            again = sequences - decodes  # chunks that count as decodes
+            prompts, ended = len(chunks) - again, samples - again
+            self._work.add_step(counters.phases, seconds, tokens, pairs, read, ended, prompts, sequences, decode_tokens)
         if sequences:
             counters.decode_seconds += seconds
             counters.decode_tokens += sequences
@@ -330,7 +336,10 @@ class Engine:
         if blocks:
             scheduler.cache.take(blocks)
         scheduler.blocks_ahead = 0
-        self._counters.decode_run(run, steps, len(decodes.members))
+        sequences = len(decodes.members)
+        seconds = self._counters.decode_run(run, steps, sequences)
+        if self._work is not None:
+            self._work.add_run(self._counters.phases, seconds, steps, sequences, decodes.kv_tokens)
         decodes.advance(steps, steps - run.steps_up_to(self._objective, steps))
 
     def _take_ahead(self) -> None:

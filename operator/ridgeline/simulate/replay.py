@@ -14,6 +14,7 @@ from ridgeline.simulate.controller import Controller, StaticMixed, StaticSplit, 
 from ridgeline.simulate.fleet import Fleet, FleetSettings
 from ridgeline.simulate.kv_cache import BLOCK_TOKENS
 from ridgeline.simulate.observer import Observer
+from ridgeline.simulate.phase_use import PhaseWork
 from ridgeline.simulate.policies import find, names
 from ridgeline.simulate.results import Results
 from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
@@ -92,9 +93,14 @@ class Plant:
             ),
         )
 
+    @property
+    def roof(self) -> Roof:
+        """Of one engine."""
+        return Roof.of(self.accelerator, self.gpus, self.shape.weights.activations)
+
     def facts(self) -> Signals:
         """What engines say of themselves before they have measured anything."""
-        roof = Roof.of(self.accelerator, self.gpus, self.shape.weights.activations)
+        roof = self.roof
         return Signals(
             ridge_flops_per_byte=roof.ridge,
             peak_flops=roof.flops_per_second,
@@ -156,7 +162,8 @@ def play(
     results = Results(TICK_SECONDS, plant.percentile)
     rival = chosen if isinstance(chosen, Rival) else None
     router = least_load() if rival is None else rival.router()
-    fleet = Fleet(plant.settings(), EngineCost(plant.shape, plant.accelerator), router, results.done)
+    cost, work = EngineCost(plant.shape, plant.accelerator), PhaseWork(plant.shape, plant.roof)
+    fleet = Fleet(plant.settings(), cost, router, results.done, work=work)
     results.watch(fleet)
     fleet.every(TICK_SECONDS, lambda now: tick(now, fleet.counters.arrivals))
     static = isinstance(chosen, (StaticMixed, StaticSplit))
