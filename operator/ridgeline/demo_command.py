@@ -6,15 +6,24 @@ import argparse
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ridgeline.api.fleet import Action
 from ridgeline.arguments import whole_number
 from ridgeline.decide.step_plan import Outcome
-from ridgeline.replay_command import INTERRUPTED, progress, share_text, table
+from ridgeline.replay_command import (
+    INTERRUPTED,
+    answer_json,
+    check_report,
+    progress,
+    share_text,
+    table,
+    write_report,
+)
 from ridgeline.simulate.day import HOURS, PARTS, clock, day, part
 from ridgeline.simulate.fleet import Stuck
-from ridgeline.simulate.replay import Plant, play
+from ridgeline.simulate.replay import Plant, WrongReplay, play
 from ridgeline.simulate.scheduler import BUDGET_TOKENS
 from ridgeline.simulate.traces import Arrival
 from ridgeline.text_table import aligned
@@ -33,11 +42,13 @@ RIDGELINE = "ridgeline"
 DEFAULT = f"mixed:{BUDGET_TOKENS}"
 MIXED = (DEFAULT, "mixed:2048", "mixed:512", "mixed:256")
 SPLITS = ("split:5", "split:6", "split:7")
+RIVALS = ("overflow:6", "dynamo", "wva", "heteroscale", "arrow")
+REPORT = Path("ridgeline-demo.html")
 
 COMPRESSED = (
     f"Each hour is played in {HOUR_SECONDS} s at its full rate: the load shifts {3600 // HOUR_SECONDS} times faster than"
-    " on a real day,\nwhile engines, metrics and Ridgeline keep their own pace. Step times come from the cost model;"
-    " nothing is measured."
+    " on a real day,\nwhile engines, metrics and policies keep their own pace. That is hard on all that adapt, most on"
+    " planners that take minutes\n(dynamo, wva, heteroscale). Step times come from the cost model; nothing is measured."
 )
 VERBS = {
     Action.TUNE: "changed the",
@@ -53,28 +64,39 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "demo",
         help="simulate a fleet through a generated day, under Ridgeline and under static choices",
+        epilog="Rivals follow the published rules of others: see ridgeline replay --help.",
         description=f"Plays a generated day on {ENGINES} simulated engines of {MODEL} ({WEIGHTS}) with {GPUS_PER_ENGINE} x "
         f"{GPU} each: a night, a morning ramp, hours of long prompts, hours of chat. Lengths follow the published "
         "statistics of Azure's conversation trace of 2023 and Mooncake's. " + COMPRESSED.replace("\n", " "),
     )
     parser.add_argument("--seed", type=whole_number, default=1, metavar="N", help="another number is another day [1]")
+    parser.add_argument(
+        "--report", type=Path, default=REPORT, metavar="FILE.html", help="the report with plots [%(default)s]"
+    )
     parser.set_defaults(run=run)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the answer; 0, 2 with the cause on standard error, or 130 after Ctrl-C with what is done."""
-    plant = _plant()
+    try:
+        check_report(args.report)
+    except WrongReplay as problem:
+        print(f"ridgeline demo: {problem}", file=sys.stderr)
+        return 2
+    plant, names = _plant(), [RIDGELINE, *MIXED, *SPLITS, *RIVALS]
     requests = sum(1 for _ in _day(args.seed))
     print("\n".join(_introduction(plant, args.seed, requests)), flush=True)
     try:
-        done, status = _play_all(plant, args.seed)
+        done, status = _play_all(names, plant, args.seed)
     except Stuck as problem:
         print(f"ridgeline demo: {problem}", file=sys.stderr)
         return 2
-    if done:
-        print("\n".join(["", *_answer(plant, done)]))
-    return status
+    if not done:
+        return status
+    print("\n".join(["", *_answer(plant, done)]))
+    day_name = f"a generated day of {DAY_SECONDS / 60.0:g} minutes (seed {args.seed})"
+    return write_report("demo", args.report, answer_json(day_name, 1.0, MODEL, plant, names, done)) or status
 
 
 def _plant() -> Plant:
@@ -87,9 +109,9 @@ def _day(seed: int) -> Iterator[Arrival]:
     return day(DAY_SECONDS, random.Random(seed))  # noqa: S311 - a day is no secret
 
 
-def _play_all(plant: Plant, seed: int) -> tuple[list[dict[str, Any]], int]:
+def _play_all(names: Sequence[str], plant: Plant, seed: int) -> tuple[list[dict[str, Any]], int]:
     """What is done, and the exit status: Ctrl-C ends the playing and loses nothing."""
-    names, done = [RIDGELINE, *MIXED, *SPLITS], []
+    done: list[dict[str, Any]] = []
     try:
         for place, name in enumerate(names, 1):
             what = f"{place}/{len(names)} {name}"
@@ -132,7 +154,7 @@ def _answer(plant: Plant, done: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _told(done: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Label → what was played: Ridgeline, the default, and the best of each family, chosen when the day was over."""
+    """Label → what was played: Ridgeline, the default, the best of each family (known when the day was over), rivals."""
     by_name = {each["policy"]: each for each in done}
     told = {RIDGELINE: by_name[RIDGELINE]} if RIDGELINE in by_name else {}
     if DEFAULT in by_name:
@@ -142,6 +164,7 @@ def _told(done: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
             best = max(played, key=_met)
             if best not in told.values():
                 told[f"{best['policy']} (best {family} in hindsight)"] = best
+    told |= {name: by_name[name] for name in RIVALS if name in by_name}
     return told
 
 

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         for name in names:
             controller(name, plant)  # before anything is played
         plant.settings()
-        _check_report(args.report)
+        check_report(args.report)
         done, status = _play_all(names, plant, args)
     except (
         WrongReplay, WrongInput, TraceError, Stuck, UnsupportedModel, catalogue.UnknownModel, hardware.UnknownAccelerator,
@@ -89,12 +89,12 @@ def run(args: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError) as problem:
         print(f"ridgeline replay: {args.trace} cannot be read ({problem}); give a file of text", file=sys.stderr)
         return 2
-    answer = _answer(args, plant, names, done)
+    answer = answer_json(args.trace.name, args.rate_scale, args.model, plant, names, done)
     print(json.dumps(answer, indent=1, sort_keys=True) if args.json else _text(args, plant, done))
-    return _write_report(args.report, answer) or status
+    return write_report("replay", args.report, answer) or status
 
 
-def _check_report(path: Path | None) -> None:
+def check_report(path: Path | None) -> None:
     """Before anything is played.
 
     Raises:
@@ -111,7 +111,7 @@ def _check_report(path: Path | None) -> None:
         raise WrongReplay(f"the report cannot be written: {folder} may not be written to; name a file elsewhere")
 
 
-def _write_report(path: Path | None, answer: Mapping[str, Any]) -> int:
+def write_report(command: str, path: Path | None, answer: Mapping[str, Any]) -> int:
     """Replaces the file as a whole, so that nobody finds half a report; 0, or 2 with the cause on standard error."""
     if path is None:
         return 0
@@ -121,7 +121,7 @@ def _write_report(path: Path | None, answer: Mapping[str, Any]) -> int:
         unfinished.replace(path)
     except OSError as problem:
         unfinished.unlink(missing_ok=True)
-        print(f"ridgeline replay: the report could not be written ({problem}); name another file", file=sys.stderr)
+        print(f"ridgeline {command}: the report could not be written ({problem}); name another file", file=sys.stderr)
         return 2
     print(f"Report: {path}", file=sys.stderr)
     return 0
@@ -176,13 +176,28 @@ def progress(what: str) -> Callable[[float, int], None]:
 # ---------------------------------------------------------------- the answer
 
 
-def _answer(
-    args: argparse.Namespace, plant: Plant, names: Sequence[str], done: Sequence[Mapping[str, Any]]
+def answer_json(
+    trace: str,
+    rate_scale: float,
+    model: str,
+    plant: Plant,
+    names: Sequence[str],
+    done: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
+    """What `--json` prints and a report shows.
+
+    Args:
+        trace: its name.
+        rate_scale: times its rate.
+        model: as it was asked for.
+        plant: the fleet.
+        names: policies that were asked for.
+        done: what `play` answered for those that were played.
+    """
     return {
-        "trace": args.trace.name,
-        "rate_scale": args.rate_scale,
-        "model": args.model,
+        "trace": trace,
+        "rate_scale": rate_scale,
+        "model": model,
         "weights": plant.shape.weights.name,
         "gpu": plant.accelerator.name,
         "gpus_per_engine": plant.gpus,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,13 @@ from ridgeline.simulate.day import HOURS, PARTS
 
 
 @pytest.fixture(autouse=True)
-def short_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_day(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An hour in 5 s and fewer policies, so that a test plays a day in moments; long enough for Ridgeline to act."""
     monkeypatch.setattr(demo_command, "DAY_SECONDS", HOURS * 5.0)
     monkeypatch.setattr(demo_command, "MIXED", ("mixed:8192", "mixed:512"))
     monkeypatch.setattr(demo_command, "SPLITS", ("split:5", "split:6"))
+    monkeypatch.setattr(demo_command, "RIVALS", ("arrow",))
+    monkeypatch.chdir(tmp_path)  # the report is written into the folder where one is
 
 
 @pytest.fixture
@@ -51,16 +54,21 @@ def test_a_day_is_told_with_its_rivals_its_parts_and_what_ridgeline_did(
     assert "nothing is measured" in told.out
     assert re.search(r"^  \d\d:\d\d  changed the token budget 8192 → \d+, because .+ %", told.out, re.MULTILINE)
     assert f"met the objectives of {100 * met['ridgeline']:.1f} %" in lines[-1]
-    assert [line.split()[1].rstrip(":") for line in told.err.splitlines()] == list(met)
+    *played, written = told.err.splitlines()
+    assert [line.split()[1].rstrip(":") for line in played] == list(met)
+    assert written == "Report: ridgeline-demo.html"
+    report = Path("ridgeline-demo.html").read_text()
+    assert "a generated day" in report
+    assert "arrow" in told.out
 
 
 def test_a_seed_names_a_day(capsys: pytest.CaptureFixture[str]) -> None:
     printed = []
     for arguments in ([], ["--seed", "1"], ["--seed", "2"]):
-        assert main(["demo", *arguments]) == 0
-        printed.append(capsys.readouterr().out)
+        assert main(["demo", *arguments, "--report", "day.html"]) == 0
+        printed.append((capsys.readouterr().out, Path("day.html").read_text()))
     assert printed[0] == printed[1]
-    assert printed[0] != printed[2]
+    assert printed[0][0] != printed[2][0]
 
 
 def test_ctrl_c_keeps_what_is_done(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +83,8 @@ def test_ctrl_c_keeps_what_is_done(capsys: pytest.CaptureFixture[str], monkeypat
     assert "mixed:8192 (vLLM's default)" in told.out
     assert "split:" not in told.out
     assert "Ridgeline, told nothing of the day" in told.out
-    assert "Interrupted: 2 of 5" in told.err
+    assert "Interrupted: 2 of 6" in told.err
+    assert "2 of 6 policies were played" in Path("ridgeline-demo.html").read_text()
 
 
 def test_ctrl_c_before_anything_is_done_tells_nothing_false(
@@ -89,7 +98,16 @@ def test_ctrl_c_before_anything_is_done_tells_nothing_false(
     told = capsys.readouterr()
     assert "Objectives:" in told.out
     assert "policy" not in told.out
-    assert "Interrupted: 0 of 5" in told.err
+    assert not Path("ridgeline-demo.html").exists()
+    assert "Interrupted: 0 of 6" in told.err
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_day_begins(
+    met: dict[str, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--report", "nowhere/day.html"]) == 2
+    assert "there is no folder nowhere; make it, or name another file" in capsys.readouterr().err
+    assert not met
 
 
 @pytest.mark.parametrize(("value", "told"), [("0", "above 0"), ("today", "whole number")])
