@@ -36,6 +36,10 @@ $(VENV)/.installed: pyproject.toml requirements-dev.lock
 .PHONY: setup
 setup: $(VENV)/.installed  ## create the virtual environment
 
+.PHONY: demo
+demo: setup  ## a day in the life of a simulated fleet, in about a minute: no cluster, no GPU
+	@$(BIN)/ridgeline demo $(ARGS)
+
 # ---------------------------------------------------------------- the fast tier
 
 .PHONY: check
@@ -107,8 +111,8 @@ cluster-up: setup  ## start the test cluster and build its images
 cluster-down:  ## stop the test cluster; programs and images stay cached
 	$(CLUSTER) down
 
-.PHONY: demo
-demo: setup  ## a fleet of two engines that splits under load and merges when it is calm
+.PHONY: demo-cluster
+demo-cluster: setup  ## a real fleet of two engines that splits under load and merges when it is calm
 	@if [ -z "$$RIDGELINE_KUBECONFIG" ]; then $(CLUSTER) up && $(IMAGES) all; fi
 	$(BIN)/python -m tests.e2e.demo
 

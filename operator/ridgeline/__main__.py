@@ -33,6 +33,9 @@ COMMANDS = {
         "ridgeline.roofline_command", "say what a model can do at best on a GPU, phase by phase", prints=True
     ),
     "replay": Command("ridgeline.replay_command", "simulate a fleet on a trace under several policies", prints=True),
+    "demo": Command(
+        "ridgeline.demo_command", "simulate a fleet through a day, under Ridgeline and static choices", prints=True
+    ),
     "validate": Command("ridgeline.validate_command", "compare the cost model with measured points", prints=True),
     "crd": Command("ridgeline.crd_command", "print the CustomResourceDefinition of InferenceFleet", prints=True),
 }

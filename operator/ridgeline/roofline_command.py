@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ridgeline.arguments import number, whole_number
 from ridgeline.roofline_plot import plot_svg
 from ridgeline.roofline_report import (
     FLOOR_CONTEXT_TOKENS,
@@ -55,26 +56,28 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--kv-cache", choices=("bf16", "fp8"), help="format of the KV cache [as in config.json, else bf16]"
     )
     parser.add_argument("--gpu", help=f"name (see --list) or node label nvidia.com/gpu.product [{DEFAULT_GPU}]")
-    parser.add_argument("--tensor-parallel", type=_whole, default=1, metavar="N", help="GPUs of one engine [1]")
-    parser.add_argument("--compute-teraflops", type=_number, metavar="X", help="peak per GPU, instead of the GPU's own")
+    parser.add_argument("--tensor-parallel", type=whole_number, default=1, metavar="N", help="GPUs of one engine [1]")
+    parser.add_argument("--compute-teraflops", type=number, metavar="X", help="peak per GPU, instead of the GPU's own")
     parser.add_argument(
         "--memory-bandwidth-terabytes-per-second",
-        type=_number,
+        type=number,
         metavar="X",
         help="peak per GPU, instead of the GPU's own",
     )
     parser.add_argument(
-        "--prefill", type=_whole, nargs="+", default=[2048], metavar="N", help="tokens of one prompt [2048]"
+        "--prefill", type=whole_number, nargs="+", default=[2048], metavar="N", help="tokens of one prompt [2048]"
     )
     parser.add_argument(
         "--decode-batch",
-        type=_whole,
+        type=whole_number,
         nargs="+",
         default=[1, 32, 256],
         metavar="B",
         help="sequences decoded together [1 32 256]",
     )
-    parser.add_argument("--context", type=_whole, default=2048, metavar="C", help="tokens in each one's cache [2048]")
+    parser.add_argument(
+        "--context", type=whole_number, default=2048, metavar="C", help="tokens in each one's cache [2048]"
+    )
     parser.add_argument("--list", action="store_true", help="list the models and GPUs known by name")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="also draw the roofline with these points")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
@@ -207,26 +210,3 @@ def _shape(config: Mapping[str, object], weights: str | None, args: argparse.Nam
 def _floor(config: Mapping[str, object], weights: str, args: argparse.Namespace) -> Bound:
     shape = _shape(config, weights, args)
     return rows_of(shape, machine_of(args, shape.weights.activations).roof, [], [1], FLOOR_CONTEXT_TOKENS)[0].bound
-
-
-# --- reading the command line
-
-
-def _whole(text: str) -> int:
-    try:
-        value = int(text.replace(",", "").replace("_", ""))
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text.replace(",", ""))
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0")
-    return value

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from xml.sax.saxutils import escape
 
+from ridgeline.plot_colours import DARK, LIGHT
 from ridgeline.roofline_report import Machine, Row
 from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.hardware import TERA
@@ -22,14 +23,14 @@ LABEL_STEP = 19.0
 """Vertical distance of labels that would cover each other."""
 CHARACTER = 7.2
 """Width of a character, about: labels that would leave the picture end at their point instead of beginning there."""
-STYLE = """
-.page{fill:#ffffff}.text{fill:#1f2328}.faint{fill:#59636e}.grid{stroke:#d1d9e0}
-.roof{stroke:#1f2328}.ridge{stroke:#59636e}.prefill{fill:#b35900;stroke:#b35900}.decode{fill:#0969da;stroke:#0969da}
-@media (prefers-color-scheme:dark){.page{fill:#0d1117}.text{fill:#e6edf3}.faint{fill:#9198a1}.grid{stroke:#2f353d}
-.roof{stroke:#e6edf3}.ridge{stroke:#9198a1}.prefill{fill:#f0883e;stroke:#f0883e}
-.decode{fill:#58a6ff;stroke:#58a6ff}}
-text{font-family:system-ui,sans-serif;font-size:13px;stroke:none}.label{paint-order:stroke;stroke-width:5px;stroke:#ffffff}
-@media (prefers-color-scheme:dark){.label{stroke:#0d1117}}
+STYLE = f"""
+.page{{fill:{LIGHT.page}}}.text{{fill:{LIGHT.text}}}.faint{{fill:{LIGHT.faint}}}.grid{{stroke:{LIGHT.grid}}}
+.roof{{stroke:{LIGHT.text}}}.ridge{{stroke:{LIGHT.faint}}}.prefill{{fill:{LIGHT.prefill};stroke:{LIGHT.prefill}}}.decode{{fill:{LIGHT.decode};stroke:{LIGHT.decode}}}
+@media (prefers-color-scheme:dark){{.page{{fill:{DARK.page}}}.text{{fill:{DARK.text}}}.faint{{fill:{DARK.faint}}}.grid{{stroke:{DARK.grid}}}
+.roof{{stroke:{DARK.text}}}.ridge{{stroke:{DARK.faint}}}.prefill{{fill:{DARK.prefill};stroke:{DARK.prefill}}}
+.decode{{fill:{DARK.decode};stroke:{DARK.decode}}}}}
+text{{font-family:system-ui,sans-serif;font-size:13px;stroke:none}}.label{{paint-order:stroke;stroke-width:5px;stroke:{LIGHT.page}}}
+@media (prefers-color-scheme:dark){{.label{{stroke:{DARK.page}}}}}
 """.strip()
 
 

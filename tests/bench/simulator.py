@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,21 +20,21 @@ from ridgeline.cost.step_cost import EngineCost
 from ridgeline.decide.snapshot import Signals
 from ridgeline.simulate.controller import Controller, StaticMixed, StaticSplit, steer
 from ridgeline.simulate.fleet import Fleet, FleetSettings
+from ridgeline.simulate.load import CHAT
 from ridgeline.simulate.observer import Observer
+from ridgeline.simulate.phase_use import PhaseWork
 from ridgeline.simulate.results import Results
 from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
 from ridgeline.simulate.router import least_load
 from ridgeline.simulate.scheduler import EngineSettings
 from ridgeline.simulate.traces import Arrival, faster, read_trace
 from ridgeline_exporters.roofline import catalogue, hardware
+from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.model import ModelShape
 from ridgeline_exporters.roofline.parallelism import Parallelism
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "azure-2023-conv.csv"
 SECONDS, REQUESTS_PER_SECOND = 3501.7, 5.53
-# Percentiles of the trace's lengths: (share of requests, tokens).
-PROMPTS = ((0.0, 4), (0.1, 207), (0.25, 396), (0.5, 1020), (0.75, 1189), (0.9, 2734), (0.95, 4080), (1.0, 4200))
-OUTPUTS = ((0.0, 10), (0.1, 54), (0.25, 85), (0.5, 129), (0.75, 395), (0.9, 424), (0.95, 451), (0.99, 601), (1.0, 1000))
 
 GPUS_PER_ENGINE = 4
 KV_TOKENS = 470_000
@@ -47,14 +46,8 @@ def generated(seconds: float = SECONDS, seed: int = 1) -> Iterator[Arrival]:
     dice = random.Random(seed)
     now = 0.0
     while now < seconds:
-        yield Arrival(now, _between(PROMPTS, dice.random()), _between(OUTPUTS, dice.random()))
+        yield Arrival(now, *CHAT.draw(dice))
         now += dice.expovariate(REQUESTS_PER_SECOND)
-
-
-def _between(percentiles: tuple[tuple[float, int], ...], share: float) -> int:
-    place = bisect_right([at for at, _ in percentiles], share)
-    (low, few), (high, many) = percentiles[place - 1 : place + 1]
-    return max(1, round(few + (many - few) * (share - low) / (high - low)))
 
 
 def settings(engines: int, shape: ModelShape, link_bytes_per_second: float) -> FleetSettings:
@@ -101,6 +94,7 @@ def main() -> None:
     )
     accelerator = hardware.find("H100-SXM5-80GB")
     cost = EngineCost(shape, accelerator)
+    work = PhaseWork(shape, Roof.of(accelerator, GPUS_PER_ENGINE))
     fleet_settings = settings(options.engines, shape, GPUS_PER_ENGINE * 50e9)
     spec = FleetSpec.model_validate(
         {
@@ -115,7 +109,7 @@ def main() -> None:
 
     def play(arrivals: list[Arrival], make: Callable[[], Controller]) -> Fleet:
         results, controller = Results(), make()
-        fleet = Fleet(fleet_settings, cost, least_load(), results.done)
+        fleet = Fleet(fleet_settings, cost, least_load(), results.done, work=work)
         results.watch(fleet)
         steer(fleet, controller, Observer(fleet, facts) if isinstance(controller, RidgelinePolicy) else None)
         fleet.run(arrivals)

@@ -1,4 +1,4 @@
-"""`make demo`: a fleet of two engines that splits under bursts of long prompts and merges when it is calm.
+"""`make demo-cluster`: a fleet of two engines that splits under bursts of long prompts and merges when it is calm.
 
 Installs the chart into the test cluster, makes a fleet, measures how fast this machine's engines are, and sends the
 load of the cluster tests. A line every few seconds says what the fleet looks like; each decision is printed with its

@@ -11,6 +11,10 @@ import pytest
 
 from ridgeline.__main__ import main
 from ridgeline.simulate import replay
+from ridgeline.simulate.traces import Arrival
+from ridgeline_exporters.roofline import hardware
+from ridgeline_exporters.roofline.catalogue import find_model
+from ridgeline_exporters.roofline.model import ModelShape
 from tests.bench.simulator import generated
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
@@ -83,6 +87,58 @@ def test_a_rate_scale_plays_the_same_requests_faster(trace: Path, capsys: pytest
     )
     assert plain["requests"] == faster["requests"] == 240
     assert faster["seconds"] < plain["seconds"] / 3
+
+
+def test_numbers_may_be_grouped_as_people_write_them(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, grouped = (
+        answer(capsys, "--trace", str(trace), "--policies", "mixed:512", "--ttft-ms", first, "--rate-scale", scale)
+        for first, scale in (("1500", "1000"), ("1,500", "1_000"))
+    )
+    assert plain == grouped
+    assert grouped["time_to_first_token_objective_milliseconds"] == 1500
+
+
+@pytest.mark.parametrize("percentile", [50, 57, 95, 99])
+def test_a_percentile_is_shown_and_decides_nothing(
+    percentile: int, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--trace", str(trace), "--policies", "ridgeline"]
+    plain, found = answer(capsys, *asked), answer(capsys, *asked, "--percentile", str(percentile))
+    assert found["percentile"] == percentile
+    assert found["policies"][0]["decisions"] == plain["policies"][0]["decisions"]
+    summary = found["policies"][0]["summary"]
+    first = summary["time_to_first_token_seconds"]
+    assert first["p50"] <= first[f"p{percentile}"] <= first["p99"]
+    assert main(["replay", *FLEET, *asked, "--percentile", str(percentile)]) == 0
+    [head] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("policy")]
+    assert f"p{percentile}" in head.split()
+
+
+def test_the_percentile_is_the_fleets_own() -> None:
+    """The policy is told what a user's fleet would say."""
+    shape = ModelShape.from_config(find_model("llama-3.1-8b"))
+    plant = replay.Plant(shape, hardware.find("H100-SXM5-80GB"), 2, 2000, 50, percentile=90)
+    assert plant.spec().objectives.percentile == 90
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--percentile", "30", "from 50 to 99"),
+        ("--percentile", "p95", "a whole number above 0"),
+        ("--engines", "0", "a whole number above 0"),
+        ("--ttft-ms", "2.5", "a whole number above 0"),
+        ("--rate-scale", "nan", "a number above 0"),
+    ],
+)
+def test_a_number_that_is_none_is_named_with_its_option(
+    option: str, value: str, told: str, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["replay", "--trace", str(trace), option, value])
+    error = capsys.readouterr().err
+    assert f"argument {option}" in error
+    assert told in error
 
 
 def test_mooncakes_traces_are_read_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,11 +233,6 @@ def test_the_default_policies_exist_for_any_number_of_engines() -> None:
 
 def test_a_trace_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are drawn as they are due, never the whole trace at once."""
-    from ridgeline.simulate.traces import Arrival
-    from ridgeline_exporters.roofline import hardware
-    from ridgeline_exporters.roofline.catalogue import find_model
-    from ridgeline_exporters.roofline.model import ModelShape
-
     plant = replay.Plant(
         ModelShape.from_config(find_model("llama-3.1-8b")), hardware.find("H100-SXM5-80GB"), 2, 2000, 50
     )

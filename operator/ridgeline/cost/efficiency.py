@@ -28,7 +28,7 @@ class Curve:
         sizes, seconds = self.sizes, self.seconds
         if size <= sizes[0]:
             return seconds[0]
-        end = min(bisect_left(sizes, size), len(sizes) - 1)
+        end = bisect_left(sizes, size, 1, len(sizes) - 1)
         slope = (seconds[end] - seconds[end - 1]) / (sizes[end] - sizes[end - 1])
         return seconds[end - 1] + (size - sizes[end - 1]) * slope
 

@@ -73,14 +73,18 @@ class EngineCost:
 
     __slots__ = (
         "_all_reduce",
+        "_attention_ramp_keys",
         "_decode_kv_seconds",
         "_decode_window_seconds",
         "_expert_bytes_per_second",
-        "_gemm_flops_per_second",
+        "_expert_seconds",
+        "_experts",
+        "_gemm_bytes",
+        "_gemm_flops",
         "_kv_seconds",
+        "_overheads",
         "_pair_seconds",
         "_runs",
-        "_weight_bytes_per_second",
         "_windows",
         "_work",
         "efficiency",
@@ -95,15 +99,35 @@ class EngineCost:
         narrow = shape.weights.bits <= 8
         self.efficiency = reached
         self._work = work
-        self._gemm_flops_per_second = roof.flops_per_second * (
-            reached.gemm_compute_fp8 if roof.flops_per_second > sixteen_bit else reached.gemm_compute
-        )
         bandwidth = roof.memory_bytes_per_second
-        self._weight_bytes_per_second = bandwidth * (
-            reached.weight_bandwidth_narrow if narrow else reached.weight_bandwidth
+        compute = reached.gemm_compute_fp8 if roof.flops_per_second > sixteen_bit else reached.gemm_compute
+        streaming = reached.weight_bandwidth_narrow if narrow else reached.weight_bandwidth
+        # What every step takes, in the order in which `_without_contexts` takes it apart.
+        self._gemm_flops = (
+            *work.gemm_flops_per_token,
+            work.gemm_flops_per_cached_token,
+            work.gemm_flops_per_sample,
+            roof.flops_per_second * compute,
         )
+        self._gemm_bytes = (
+            *work.fixed_weight_bytes,
+            work.gemm_bytes_per_token,
+            work.gemm_bytes_per_sample,
+            bandwidth * streaming,
+        )
+        self._overheads = (
+            reached.step_seconds,
+            reached.sequence_seconds,
+            reached.layer_seconds,
+            work.layers,
+            work.layers * reached.launch_seconds,
+            work.hidden * SIXTEEN_BIT_BYTES,
+        )
+        self._experts = bool(shape.experts)
+        self._expert_seconds = work.expert_layers * reached.expert_layer_seconds
         self._expert_bytes_per_second = bandwidth * reached.expert_bandwidth
         attention, kv_bandwidth = sixteen_bit * reached.attention_compute, bandwidth * reached.kv_bandwidth
+        self._attention_ramp_keys = reached.attention_ramp_keys
         self._pair_seconds = work.pair_flops / attention
         self._windows = tuple((window, flops / attention, size / kv_bandwidth) for window, flops, size in work.windows)
         self._kv_seconds = work.kv_bytes_per_token / kv_bandwidth
@@ -128,7 +152,7 @@ class EngineCost:
         if tokens == samples == decode_sequences:
             first, second = self.decode_run(decode_sequences)
             return first + second * decode_kv_tokens
-        ramp = self.efficiency.attention_ramp_keys * prefill_tokens
+        ramp = self._attention_ramp_keys * prefill_tokens
         scores, reads = (prefill_pairs + ramp) * self._pair_seconds, prefill_kv_tokens * self._kv_seconds
         for window, pair_seconds, kv_seconds in self._windows:
             seen = window * prefill_tokens
@@ -136,7 +160,7 @@ class EngineCost:
             reads += min(prefill_kv_tokens, seen) * kv_seconds
         return (
             self._without_contexts(prefill_tokens, prefill_kv_tokens, decode_sequences, samples)
-            + max(scores, reads)
+            + (scores if scores > reads else reads)
             + self._decode_kv_seconds * decode_kv_tokens
         )
 
@@ -150,25 +174,19 @@ class EngineCost:
 
     def _without_contexts(self, prompts: int, cached: int, decodes: int, samples: int) -> float:
         """What a step takes but for attention over contexts."""
-        work, reached = self._work, self.efficiency
+        prompt_flops, decode_flops, cached_flops, sample_flops, gemm_flops_per_second = self._gemm_flops
+        weights, more_for_prompts, more_for_decodes, per_token, per_sample, bytes_per_second = self._gemm_bytes
+        step, sample, layer, layers, launches, all_reduce_bytes = self._overheads
         tokens = prompts + decodes
-        flops = (
-            prompts * work.gemm_flops_per_token[0]
-            + decodes * work.gemm_flops_per_token[1]
-            + cached * work.gemm_flops_per_cached_token
-            + samples * work.gemm_flops_per_sample
-        )
-        weights, more_for_prompts, more_for_decodes = work.fixed_weight_bytes
-        moved = weights + tokens * work.gemm_bytes_per_token + samples * work.gemm_bytes_per_sample
+        flops = prompts * prompt_flops + decodes * decode_flops + cached * cached_flops + samples * sample_flops
+        moved = weights + tokens * per_token + samples * per_sample
         moved += (more_for_prompts if prompts else 0.0) + (more_for_decodes if decodes else 0.0)
-        memory = moved / self._weight_bytes_per_second
-        if work.shape.experts:
-            memory += work.shape.expert_bytes(tokens) / self._expert_bytes_per_second
-        layer = reached.layer_seconds
+        memory = moved / bytes_per_second
+        if self._experts:
+            memory += self._work.shape.expert_bytes(tokens) / self._expert_bytes_per_second
         if self._all_reduce is not None:
-            layer += ALL_REDUCES_PER_LAYER * self._all_reduce.at(tokens * work.hidden * SIXTEEN_BIT_BYTES)
-        gemms = max(flops / self._gemm_flops_per_second, memory)
-        gemms += work.expert_layers * reached.expert_layer_seconds
-        layers = max(gemms + work.layers * layer, work.layers * reached.launch_seconds)
-        windows = decodes * self._decode_window_seconds
-        return reached.step_seconds + samples * reached.sequence_seconds + layers + windows
+            layer += ALL_REDUCES_PER_LAYER * self._all_reduce.at(tokens * all_reduce_bytes)
+        compute = flops / gemm_flops_per_second
+        gemms = (compute if compute > memory else memory) + self._expert_seconds + layers * layer
+        longer = gemms if gemms > launches else launches
+        return step + samples * sample + longer + decodes * self._decode_window_seconds

@@ -24,6 +24,20 @@ class Orders:
     """Engine → token budget."""
     again_seconds: float | None = None
     """Until the next look; None: the operator's interval."""
+    start_up_seconds: float | None = None
+    """Roles come with a new engine that starts for so long, once the old one has worked off what it had; None: by label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that a policy did or saw end."""
+
+    seconds: float
+    """Of the simulation."""
+    action: str
+    """A plan's action, or the outcome of a transition."""
+    reason: str
+    message: str
 
 
 class Controller(Protocol):
@@ -109,7 +123,7 @@ def steer(fleet: Fleet, controller: Controller, observer: Observer | None = None
     def look(now: float) -> None:
         orders = controller.decide(now, observer.snapshot(now))
         if orders.roles or orders.limits:
-            fleet.at(now + delays.act_seconds, lambda then: _obey(fleet, orders))
+            fleet.at(now + delays.act_seconds, lambda then: obey(fleet, orders))
         again = delays.pass_interval_seconds if orders.again_seconds is None else orders.again_seconds
         acted = delays.act_seconds if orders.roles or orders.limits else 0.0
         fleet.at(now + acted + max(SHORTEST_PASS_SECONDS, again), look)
@@ -117,10 +131,15 @@ def steer(fleet: Fleet, controller: Controller, observer: Observer | None = None
     fleet.at(fleet.now + delays.pass_interval_seconds, look)
 
 
-def _obey(fleet: Fleet, orders: Orders) -> None:
+def obey(fleet: Fleet, orders: Orders) -> None:
+    """Do what was ordered, at engines that serve."""
     for name, role in orders.roles.items():
-        if fleet.engines[name].ready:
+        if not fleet.engines[name].ready:
+            continue
+        if orders.start_up_seconds is None:
             fleet.set_role(name, role)
+        else:
+            fleet.replace(name, role, orders.start_up_seconds)
     for name, tokens in orders.limits.items():
         if fleet.engines[name].ready:
             fleet.set_limit(name, tokens)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from enum import StrEnum
 
+from ridgeline.api.fleet import Role
 from ridgeline.simulate.decode_run import DecodeRun
+from ridgeline.simulate.phase_use import PhaseCounters
 from ridgeline_exporters.engine.metrics import FINE_SECONDS, FIRST_TOKEN_SECONDS, OUTPUT_TOKENS, PROMPT_TOKENS
 
 
@@ -33,6 +35,7 @@ class Counters:
         "cached_tokens",
         "decode_seconds",
         "decode_tokens",
+        "engine_seconds",
         "first_token_buckets",
         "gap_buckets",
         "kv_bytes_moved",
@@ -40,6 +43,7 @@ class Counters:
         "outcomes",
         "output_buckets",
         "output_tokens",
+        "phases",
         "preemptions",
         "prefill_tokens",
         "prompt_buckets",
@@ -66,6 +70,10 @@ class Counters:
         """Steps that held decodes."""
         self.stall_seconds = 0.0
         """Of these, more than the decodes alone would have taken."""
+        self.phases = PhaseCounters()
+        """Nothing is counted in it where the fleet does not know its model."""
+        self.engine_seconds = dict.fromkeys(Role, 0.0)
+        """Time of engines that were ready, by role label."""
         self.preemptions = 0
         self.kv_bytes_moved = 0.0
         self.kv_transfer_failures = 0
@@ -75,7 +83,7 @@ class Counters:
         twin = Counters.__new__(Counters)
         for name in self.__slots__:
             value = getattr(self, name)
-            setattr(twin, name, value.copy() if isinstance(value, (list, dict)) else value)
+            setattr(twin, name, value.copy() if isinstance(value, (list, dict, PhaseCounters)) else value)
         return twin
 
     def first_token(self, seconds: float) -> None:
@@ -86,9 +94,10 @@ class Counters:
         """Count the same gap of so many sequences; a negative number takes them back."""
         self.gap_buckets[bisect_left(FINE_SECONDS, seconds)] += sequences
 
-    def decode_run(self, run: DecodeRun, steps: int, sequences: int) -> None:
-        """Count the first steps of a run."""
-        self.decode_seconds += run.seconds(steps)
+    def decode_run(self, run: DecodeRun, steps: int, sequences: int) -> float:
+        """Count the first steps of a run, and say how many seconds they take."""
+        seconds = run.seconds(steps)
+        self.decode_seconds += seconds
         self.decode_tokens += steps * sequences
         first = run.first_seconds
         bucket = bisect_left(FINE_SECONDS, first)
@@ -100,6 +109,7 @@ class Counters:
             below = within
             bucket += 1
         self.gap_buckets[bucket] += (steps - below) * sequences
+        return seconds
 
     def finished(self, outcome: Outcome, prompt_tokens: int, output_tokens: int) -> None:
         """Count a request that has all its tokens."""

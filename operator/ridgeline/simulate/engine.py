@@ -15,10 +15,10 @@ from ridgeline.simulate.counters import Counters
 from ridgeline.simulate.decode_run import DecodeRun
 from ridgeline.simulate.ingress import Ingress
 from ridgeline.simulate.kv_cache import Allocation
+from ridgeline.simulate.phase_use import PhaseWork
 from ridgeline.simulate.request import HoldKey, Request
 from ridgeline.simulate.scheduler import Chunk, EngineSettings, Scheduler
 from ridgeline_exporters.engine.baseline import StepModel
-from ridgeline_exporters.roofline.windows import attended_pairs
 
 
 class StepRecord(Protocol):
@@ -64,6 +64,7 @@ class Engine:
         counters: of the fleet.
         surroundings: the fleet.
         record: told of every step.
+        work: counts what each phase computes and moves.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Engine:
         counters: Counters,
         surroundings: Surroundings,
         record: StepRecord | None = None,
+        work: PhaseWork | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -102,12 +104,13 @@ class Engine:
         """Changes whenever `ends_at` does: an event for another version is void."""
         self.pull_version = 0
         """The same for the end of the next transfer into this engine."""
-        self._cost = cost
+        self.cost = cost
         self._objective = inter_token_objective_seconds
         self._counters = counters
         self._kv_bytes_per_token = kv_bytes_per_token
         self._surroundings = surroundings
-        self._record = record
+        self.record = record
+        self._work = work
         self._run: DecodeRun | None = None
         self._chunks: list[Chunk] = []
         self._step_started_at = 0.0
@@ -161,6 +164,13 @@ class Engine:
         if prefill in self._held:
             self.scheduler.cache.release(*self._held.pop(prefill))
             self.wake(now)
+
+    def keep(self, request: Request, now: float) -> None:
+        """Decode a request whose KV was held for another engine: it is here already."""
+        request.allocation, _ = self._held.pop(request.hold_key)
+        request.kv_source = None
+        self.scheduler.keep(request)
+        self.wake(now)
 
     def holds(self, prefill: HoldKey) -> bool:
         """Whether the KV of a prefill is kept for another engine."""
@@ -254,7 +264,7 @@ class Engine:
 
     def _start_run(self, sequences: int, now: float) -> None:
         scheduler, decodes = self.scheduler, self.scheduler.decodes
-        first, per_token = self._cost.decode_run(sequences)
+        first, per_token = self.cost.decode_run(sequences)
         steps = 1 if scheduler.preempted else decodes.steps_to_finish()  # who was preempted may come back at once
         if steps > 1:
             # The blocks of the first step are taken already.
@@ -276,20 +286,23 @@ class Engine:
                     decode_tokens += end
                     continue
             tokens += count
-            pairs += attended_pairs(count, start)
+            pairs += count * start + count * (count + 1) // 2  # as `windows.attended_pairs` has it
             read += start
-        seconds = self._cost.seconds(
-            tokens, pairs, read, sequences, decode_tokens, samples + len(self.scheduler.decodes.members)
-        )
+        decodes = len(self.scheduler.decodes.members)
+        seconds = self.cost.seconds(tokens, pairs, read, sequences, decode_tokens, samples + decodes)
         if self.learn is not None:
             self.learn.add(sequences, decode_tokens, tokens, seconds)
         counters = self._counters
         counters.prefill_tokens += tokens
+        if self._work is not None:
+            again = sequences - decodes  # chunks that count as decodes
+            prompts, ended = len(chunks) - again, samples - again
+            self._work.add_step(counters.phases, seconds, tokens, pairs, read, ended, prompts, sequences, decode_tokens)
         if sequences:
             counters.decode_seconds += seconds
             counters.decode_tokens += sequences
             if tokens:
-                first, per_token = self._cost.decode_run(sequences)
+                first, per_token = self.cost.decode_run(sequences)
                 counters.stall_seconds += max(0.0, seconds - first - per_token * decode_tokens)
         self._chunks = chunks
         self._step_started_at = now
@@ -317,13 +330,16 @@ class Engine:
         """Give each decode its tokens of the first steps of a run."""
         scheduler = self.scheduler
         decodes = scheduler.decodes
-        if self._record is not None:
-            self._record(self, run.started_at, [], list(decodes.members.values()), steps)
+        if self.record is not None:
+            self.record(self, run.started_at, [], list(decodes.members.values()), steps)
         blocks = decodes.blocks_needed(steps) - scheduler.blocks_ahead
         if blocks:
             scheduler.cache.take(blocks)
         scheduler.blocks_ahead = 0
-        self._counters.decode_run(run, steps, len(decodes.members))
+        sequences = len(decodes.members)
+        seconds = self._counters.decode_run(run, steps, sequences)
+        if self._work is not None:
+            self._work.add_run(self._counters.phases, seconds, steps, sequences, decodes.kv_tokens)
         decodes.advance(steps, steps - run.steps_up_to(self._objective, steps))
 
     def _take_ahead(self) -> None:
@@ -335,8 +351,8 @@ class Engine:
         scheduler, decodes = self.scheduler, self.scheduler.decodes
         seconds = now - self._step_started_at
         scheduler.blocks_ahead = 0
-        if self._record is not None and (self._chunks or decodes.members):
-            self._record(self, self._step_started_at, self._chunks, list(decodes.members.values()), 1)
+        if self.record is not None and (self._chunks or decodes.members):
+            self.record(self, self._step_started_at, self._chunks, list(decodes.members.values()), 1)
         if decodes.members:
             late = seconds > self._objective
             self._counters.gap(seconds, len(decodes.members))

@@ -11,14 +11,16 @@ When an engine dies, requests whose client has seen no token yet are sent again 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from ridgeline.api.fleet import Role
 from ridgeline.cost.step_cost import StepCost
 from ridgeline.simulate.counters import Counters, Outcome
 from ridgeline.simulate.engine import Engine, StepRecord
+from ridgeline.simulate.phase_use import PhaseWork
 from ridgeline.simulate.request import Request
 from ridgeline.simulate.router import Router
 from ridgeline.simulate.scheduler import EngineSettings
@@ -28,6 +30,9 @@ from ridgeline_exporters.engine.requests import LATE_GAP_SHARE
 
 _HAND_OFF, _PULL, _STEP, _CALL = range(4)
 """Kinds of events, by which those of one moment are ordered; arrivals come before all."""
+
+DRAIN_LOOK_SECONDS = 1.0
+"""How often an engine that is to be stopped is asked whether it is done."""
 
 Action = Callable[[float], None]
 """Something to be done, with the time at which it is."""
@@ -72,6 +77,7 @@ class Fleet:
         router: how requests are shared.
         done: called with every request that has ended, how, and when.
         record: told of every step of every engine.
+        work: counts what each phase computes and moves; without it, that is unknown.
 
     Raises:
         ValueError: the fleet has no engine.
@@ -84,11 +90,13 @@ class Fleet:
         router: Router,
         done: Callable[[Request, Outcome, float], None] | None = None,
         record: StepRecord | None = None,
+        work: PhaseWork | None = None,
     ) -> None:
         if settings.engines < 1:
             raise ValueError(f"a fleet needs an engine, not {settings.engines}")
         self.settings = settings
         self.counters = Counters()
+        self.work = work
         self.now = 0.0
         self.active = 0
         """Requests that have arrived and not ended."""
@@ -105,6 +113,7 @@ class Fleet:
                 self.counters,
                 self,
                 record,
+                work,
             )
             self.engines[engine.name] = engine
         self.seen_roles: dict[str, Role] = {}
@@ -114,22 +123,24 @@ class Fleet:
         self._done = done
         self._events: list[tuple[float, int, int, Engine | Request | Action, int]] = []
         self._sequence = 0
+        self._counted_to = 0.0
         self._see(dict.fromkeys(self.engines, Role.MIXED))
 
     # ------------------------------------------------------------ time
 
-    def run(self, arrivals: Iterable[Arrival], until: float | None = None) -> None:
+    def run(self, arrivals: Iterable[Arrival], until: float | None = None, first: int = 0) -> None:
         """Play a trace until every request has ended.
 
         Args:
             arrivals: by rising time.
             until: stop at this time, whatever is left.
+            first: place of the first arrival in its trace, when others were played before.
 
         Raises:
             ValueError: an arrival lies before the one before it.
             Stuck: requests are left and nothing will ever happen to them.
         """
-        source = _numbered(arrivals)
+        source = iter(enumerate(arrivals, first))
         following = next(source, None)
         events, limit = self._events, float("inf") if until is None else until
         while following is not None or self.active:
@@ -182,10 +193,44 @@ class Fleet:
 
         self.at(self.now + seconds, again)
 
+    def twin(self, done: Callable[[Request, Outcome, float], None] | None = None) -> Fleet:
+        """A copy that plays on by itself, as this one would if nobody looked on or steered.
+
+        Requests, KV, transfers and steps are as they are. What is to be done at a later time is left out: scrapes and
+        looks, but also labels on their way to the router and engines that start.
+
+        Args:
+            done: called with every request of the copy that ends.
+        """
+        twin = Fleet.__new__(Fleet)
+        first = next(iter(self.engines.values()))
+        shared = (self.settings, first.settings, first.cost, first.learn, first.record)
+        memo: dict[int, object] = {id(each): each for each in shared} | {id(self): twin}
+        # Empty engines first: requests name engines, which hold requests, and so on, deeper than Python recurses.
+        copies = [(engine, Engine.__new__(Engine)) for engine in self.engines.values()]
+        memo |= {id(engine): copy for engine, copy in copies}
+        for engine, copy in copies:
+            vars(copy).update(deepcopy(vars(engine), memo))
+            copy.learn = copy.record = None
+        for name, value in vars(self).items():
+            if name == "_events":
+                value = [event for event in value if event[1] != _CALL]
+            vars(twin)[name] = done if name == "_done" else deepcopy(value, memo)
+        heapify(twin._events)
+        return twin
+
     def settle(self) -> None:
         """Count the steps that are complete by now, as exporters would show them when they are scraped."""
         for engine in self.engines.values():
             engine.settle(self.now)
+        self.count_engine_time()
+
+    def count_engine_time(self) -> None:
+        """Count the time of the engines, by role, up to now."""
+        passed, self._counted_to = self.now - self._counted_to, self.now
+        for engine in self.engines.values():
+            if engine.ready:
+                self.counters.engine_seconds[engine.role] += passed
 
     def learn_steps(self, model: StepModel) -> None:
         """Let a model learn from the steps of all engines."""
@@ -199,11 +244,13 @@ class Fleet:
         engine = self.engines[name]
         if engine.role is role:
             return
+        self.count_engine_time()
         engine.role = role
         self.at(self.now + self.settings.router_delay_seconds, lambda now: self._follow_labels([engine]))
 
     def set_roles_at_once(self, roles: dict[str, Role]) -> None:
         """Label engines, and let the router know: how a fleet begins."""
+        self.count_engine_time()
         for name, role in roles.items():
             self.engines[name].role = role
         self._follow_labels([self.engines[name] for name in roles])
@@ -222,6 +269,7 @@ class Fleet:
         dead = self.engines[name]
         if not dead.ready:
             return
+        self.count_engine_time()
         gone = dead.fail(self.now)
         for engine in self.engines.values():
             if engine is not dead:
@@ -235,7 +283,30 @@ class Fleet:
         for request in gone:
             self._lost(request)
 
+    def replace(self, name: str, role: Role, start_up_seconds: float) -> None:
+        """Stop an engine once it has worked off what it has, and start one with another role in its place.
+
+        Args:
+            name: of the engine, and of the one that follows it.
+            role: of the one that follows.
+            start_up_seconds: from the end of the old one until the new one is ready.
+        """
+        engine = self.engines[name]
+        if engine.draining or not engine.ready:
+            return
+        self.drain(name)
+
+        def look(now: float) -> None:
+            if engine.in_flight or engine.held_requests:
+                self.at(now + DRAIN_LOOK_SECONDS, look)
+            elif engine.ready:
+                self.fail(name, start_up_seconds)
+                engine.role, engine.draining = role, False
+
+        self.at(self.now + DRAIN_LOOK_SECONDS, look)
+
     def _return(self, engine: Engine) -> None:
+        self.count_engine_time()
         engine.ready = True
         self.at(self.now + self.settings.health_check_seconds, lambda now: self._see(self._serving()))
 
@@ -331,7 +402,8 @@ class Fleet:
 
     def step_ends(self, engine: Engine, time: float) -> None:
         """An engine has begun something that ends then."""
-        self._push(time, _STEP, engine, engine.version)
+        self._sequence += 1  # as `_push`, for the most frequent of all events
+        heappush(self._events, (time, _STEP, self._sequence, engine, engine.version))
 
     def pull_ends(self, engine: Engine, time: float) -> None:
         """The next transfer into an engine ends then."""
@@ -345,6 +417,15 @@ class Fleet:
         request.prefill_engine = None
         request.kv_source = engine
         request.prefilling_for_another = False
+        chosen, second = request.decode_engine, self._router.decode_engine(self._table, request)
+        if second is not chosen:
+            assert chosen is not None
+            self._count(chosen, request, -1)
+            self._count(second, request, 1)
+            request.decode_engine = second
+        if second is engine:
+            engine.keep(request, now)
+            return
         self._push(now + self.settings.hand_off_seconds, _HAND_OFF, request, request.attempts)
 
     def finished(self, request: Request, now: float) -> None:
@@ -363,7 +444,3 @@ class Fleet:
     def _push(self, time: float, kind: int, subject: Engine | Request | Action, version: int) -> None:
         self._sequence += 1
         heappush(self._events, (time, kind, self._sequence, subject, version))
-
-
-def _numbered(arrivals: Iterable[Arrival]) -> Iterator[tuple[int, Arrival]]:
-    return iter(enumerate(arrivals))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,8 +14,11 @@ from ridgeline.simulate.controller import Controller, StaticMixed, StaticSplit, 
 from ridgeline.simulate.fleet import Fleet, FleetSettings
 from ridgeline.simulate.kv_cache import BLOCK_TOKENS
 from ridgeline.simulate.observer import Observer
+from ridgeline.simulate.phase_use import PhaseWork
+from ridgeline.simulate.policies import find, names
 from ridgeline.simulate.results import Results
 from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
+from ridgeline.simulate.rivals.rival import Rival
 from ridgeline.simulate.router import least_load
 from ridgeline.simulate.scheduler import BUDGET_TOKENS, EngineSettings
 from ridgeline.simulate.traces import Arrival
@@ -41,6 +43,8 @@ class Plant:
     engines: int
     first_token_objective_milliseconds: int
     inter_token_objective_milliseconds: int
+    percentile: int = 95
+    """Of the latencies shown beside the objectives."""
 
     @property
     def gpus(self) -> int:
@@ -85,12 +89,18 @@ class Plant:
             objectives=Objectives(
                 timeToFirstTokenMilliseconds=self.first_token_objective_milliseconds,
                 interTokenLatencyMilliseconds=self.inter_token_objective_milliseconds,
+                percentile=self.percentile,
             ),
         )
 
+    @property
+    def roof(self) -> Roof:
+        """Of one engine."""
+        return Roof.of(self.accelerator, self.gpus, self.shape.weights.activations)
+
     def facts(self) -> Signals:
         """What engines say of themselves before they have measured anything."""
-        roof = Roof.of(self.accelerator, self.gpus, self.shape.weights.activations)
+        roof = self.roof
         return Signals(
             ridge_flops_per_byte=roof.ridge,
             peak_flops=roof.flops_per_second,
@@ -116,21 +126,15 @@ def default_policies(engines: int) -> list[str]:
 
 
 def controller(name: str, plant: Plant) -> Controller:
-    """The policy of this name: `ridgeline`, `mixed:TOKENS` or `split:PREFILL`.
+    """The policy of this name: see `policies.KINDS`.
 
     Raises:
         WrongReplay: there is none, or not for so many engines.
     """
-    if name == "ridgeline":
-        return RidgelinePolicy(plant.spec())
-    if (found := re.fullmatch(r"mixed:(\d+)", name)) and 0 < int(found[1]) <= BUDGET_TOKENS:
-        return StaticMixed(int(found[1]))
-    if (found := re.fullmatch(r"split:(\d+)", name)) and 0 < int(found[1]) < plant.engines:
-        return StaticSplit(int(found[1]))
-    raise WrongReplay(
-        f"there is no policy {name!r} for {plant.engines} engines; use ridgeline, mixed:TOKENS (token budget, at most "
-        f"{BUDGET_TOKENS}) or split:PREFILL (prefill engines, at least one and fewer than all)"
-    )
+    found = find(name, plant)
+    if found is None:
+        raise WrongReplay(f"there is no policy {name!r} for {plant.engines} engines; use {names()}")
+    return found
 
 
 # ---------------------------------------------------------------- playing
@@ -152,21 +156,25 @@ def play(
 
     Returns:
         `policy`, `summary` (`Results.summary`), `gpu_hours`, `timeline` (an object for each minute) and `decisions`
-        (time, action, reason and message of what Ridgeline did): plain values, the same for the same trace.
+        (time, action, reason and message of what the policy did): plain values, the same for the same trace.
     """
     chosen = controller(name, plant)
-    results = Results(TICK_SECONDS)
-    fleet = Fleet(plant.settings(), EngineCost(plant.shape, plant.accelerator), least_load(), results.done)
+    results = Results(TICK_SECONDS, plant.percentile)
+    rival = chosen if isinstance(chosen, Rival) else None
+    router = least_load() if rival is None else rival.router()
+    cost, work = EngineCost(plant.shape, plant.accelerator), PhaseWork(plant.shape, plant.roof)
+    fleet = Fleet(plant.settings(), cost, router, results.done, work=work)
     results.watch(fleet)
     fleet.every(TICK_SECONDS, lambda now: tick(now, fleet.counters.arrivals))
-    own = chosen if isinstance(chosen, RidgelinePolicy) else None
-    steer(fleet, chosen, Observer(fleet, plant.facts()) if own else None)
-    fleet.run(arrivals)
+    static = isinstance(chosen, (StaticMixed, StaticSplit))
+    played = arrivals if rival is None else rival.attend(fleet, arrivals)
+    steer(fleet, chosen, None if static else Observer(fleet, plant.facts()))
+    fleet.run(played)
     summary = results.summary()
     return {
         "policy": name,
         "summary": summary,
         "gpu_hours": plant.engines * plant.gpus * summary["seconds"] / 3600.0,
         "timeline": [interval.plain() for interval in results.timeline()],
-        "decisions": [asdict(event) for event in own.events] if own else [],
+        "decisions": [asdict(event) for event in chosen.events] if isinstance(chosen, (RidgelinePolicy, Rival)) else [],
     }

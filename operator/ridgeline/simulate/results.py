@@ -11,7 +11,7 @@ import json
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any
 
@@ -19,6 +19,7 @@ from ridgeline.api.fleet import Role
 from ridgeline.simulate.counters import Counters, Outcome
 from ridgeline.simulate.fleet import Fleet
 from ridgeline.simulate.observer import bucket_quantile, differences
+from ridgeline.simulate.phase_use import PhaseUse
 from ridgeline.simulate.request import Request
 from ridgeline_exporters.engine.metrics import FINE_SECONDS
 
@@ -41,21 +42,30 @@ class Interval:
     running: int
     """Requests on the engines, at the end."""
     waiting: int
-    stall_ratio: float
-    """Share of decode time that prefills took; 0 while nothing was decoded."""
+    stall_ratio: float | None
+    """Share of decode time that prefills took; None where nothing was decoded."""
+    gap_p50_seconds: float | None
+    gap_p95_seconds: float | None
     gap_p99_seconds: float | None
     gap_seconds_buckets: list[int]
     preemptions: int
     kv_bytes_moved: float
+    engine_seconds: dict[str, float]
+    """Time of engines that were ready, by role label."""
+    prefill_use: PhaseUse | None
+    """What the phase took of the engines; None where the fleet does not know its model."""
+    decode_use: PhaseUse | None
     arrived: int = 0
     """Requests that arrived in it, and how those ended."""
     outcomes: dict[str, int] = field(default_factory=dict)
-    first_token_p95_seconds: float | None = None
+    first_token_p50_seconds: float | None = None
     """Of the requests that arrived in it."""
+    first_token_p95_seconds: float | None = None
 
     def plain(self) -> dict[str, Any]:
-        """Plain values for JSON: all but the buckets, of which `gap_p99_seconds` is made."""
-        return {name: getattr(self, name) for name in self.__slots__ if name != "gap_seconds_buckets"}
+        """Plain values for JSON: all but the buckets, of which the quantiles of gaps are made."""
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "gap_seconds_buckets"}
+        return {name: asdict(value) if isinstance(value, PhaseUse) else value for name, value in values.items()}
 
 
 class Results:
@@ -63,15 +73,17 @@ class Results:
 
     Args:
         interval_seconds: of the timeline.
+        percentile: of the latencies, beside those of `QUANTILES`.
 
     Raises:
         ValueError: the interval is not above 0.
     """
 
-    def __init__(self, interval_seconds: float = 60.0) -> None:
+    def __init__(self, interval_seconds: float = 60.0, percentile: int = 95) -> None:
         if not interval_seconds > 0.0:
             raise ValueError(f"a timeline needs an interval, not {interval_seconds} s")
         self.interval_seconds = interval_seconds
+        self._quantiles = sorted({*QUANTILES, percentile / 100.0})
         self._arrived = array("d")
         self._first_token = array("d")
         """Seconds from arrival to the first token; -1 where there was none."""
@@ -112,16 +124,21 @@ class Results:
         ended = {str(outcome): self._outcome.count(place) for place, outcome in enumerate(_CODES)}
         seconds = fleet.now
         gaps = counters.gap_buckets
+        fleet.count_engine_time()
+        uses = _uses(fleet, Counters())
         return {
             "seconds": seconds,
             "requests": counters.arrivals,
             "outcomes": ended | {"unfinished": counters.arrivals - len(self._outcome)},
             "attainment": self.attainment(),
             "goodput_requests_per_second": ended["met"] / seconds if seconds > 0.0 else None,
-            "time_to_first_token_seconds": _quantiles([value for value in self._first_token if value >= 0.0]),
-            "mean_gap_seconds": _quantiles([value for value in self._gap_mean if value >= 0.0]),
-            "gap_seconds": {_key(q): bucket_quantile(q, FINE_SECONDS, gaps) for q in QUANTILES},
+            "time_to_first_token_seconds": self._exact([value for value in self._first_token if value >= 0.0]),
+            "mean_gap_seconds": self._exact([value for value in self._gap_mean if value >= 0.0]),
+            "gap_seconds": {_key(q): bucket_quantile(q, FINE_SECONDS, gaps) for q in self._quantiles},
             "stall_ratio": counters.stall_seconds / counters.decode_seconds if counters.decode_seconds else None,
+            "engine_seconds": {str(role): time for role, time in counters.engine_seconds.items()},
+            "prefill_use": asdict(uses[0]) if uses else None,
+            "decode_use": asdict(uses[1]) if uses else None,
             "prefill_tokens": counters.prefill_tokens,
             "decode_tokens": counters.decode_tokens,
             "cached_tokens": counters.cached_tokens,
@@ -147,7 +164,9 @@ class Results:
             if first >= 0.0:
                 first_tokens[place].append(first)
         for interval, values in zip(intervals, first_tokens, strict=True):
-            interval.first_token_p95_seconds = exact_quantile(0.95, sorted(values))
+            values.sort()
+            interval.first_token_p50_seconds = exact_quantile(0.5, values)
+            interval.first_token_p95_seconds = exact_quantile(0.95, values)
         return intervals
 
     def to_json(self) -> str:
@@ -156,6 +175,10 @@ class Results:
         return json.dumps({"summary": self.summary(), "timeline": intervals}, indent=1, sort_keys=True) + "\n"
 
     # ------------------------------------------------------------ parts
+
+    def _exact(self, values: list[float]) -> dict[str, float | None]:
+        values.sort()
+        return {_key(quantile): exact_quantile(quantile, values) for quantile in self._quantiles}
 
     def _watched(self) -> Fleet:
         if self._fleet is None:
@@ -175,11 +198,14 @@ class Results:
         self._before = fleet.counters.copy()
 
     def _interval(self, fleet: Fleet, now: float) -> Interval:
+        fleet.count_engine_time()
         engines, counters, before = fleet.engines.values(), fleet.counters, self._before
         roles = [engine.role for engine in engines if engine.ready and not engine.draining]
         budgets = [engine.scheduler.budget_tokens for engine in engines if engine.role is Role.MIXED]
         decode_seconds = counters.decode_seconds - before.decode_seconds
         buckets = differences(before.gap_buckets, counters.gap_buckets)
+        times, times_before = counters.engine_seconds, before.engine_seconds
+        prefill_use, decode_use = _uses(fleet, before) or (None, None)
         return Interval(
             start_seconds=self._timeline[-1].end_seconds if self._timeline else 0.0,
             end_seconds=now,
@@ -189,11 +215,16 @@ class Results:
             token_budget=min(budgets) if budgets else None,
             running=sum(engine.scheduler.running for engine in engines),
             waiting=sum(engine.scheduler.queued for engine in engines),
-            stall_ratio=(counters.stall_seconds - before.stall_seconds) / decode_seconds if decode_seconds else 0.0,
+            stall_ratio=(counters.stall_seconds - before.stall_seconds) / decode_seconds if decode_seconds else None,
+            gap_p50_seconds=bucket_quantile(0.5, FINE_SECONDS, buckets),
+            gap_p95_seconds=bucket_quantile(0.95, FINE_SECONDS, buckets),
             gap_p99_seconds=bucket_quantile(0.99, FINE_SECONDS, buckets),
             gap_seconds_buckets=buckets,
             preemptions=counters.preemptions - before.preemptions,
             kv_bytes_moved=counters.kv_bytes_moved - before.kv_bytes_moved,
+            engine_seconds={str(role): times[role] - times_before[role] for role in Role},
+            prefill_use=prefill_use,
+            decode_use=decode_use,
         )
 
 
@@ -202,9 +233,9 @@ def exact_quantile(quantile: float, ordered: Sequence[float]) -> float | None:
     return ordered[max(0, ceil(quantile * len(ordered)) - 1)] if ordered else None
 
 
-def _quantiles(values: list[float]) -> dict[str, float | None]:
-    values.sort()
-    return {_key(quantile): exact_quantile(quantile, values) for quantile in QUANTILES}
+def _uses(fleet: Fleet, before: Counters) -> tuple[PhaseUse, PhaseUse] | None:
+    """What prefill and decode took since then."""
+    return fleet.work.use(before.phases, fleet.counters.phases) if fleet.work is not None else None
 
 
 def _key(quantile: float) -> str:

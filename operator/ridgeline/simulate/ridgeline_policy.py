@@ -6,26 +6,12 @@ status that it leaves kept for the next, its role labels and limits as orders.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ridgeline.act.turn import status_after, take_turn
 from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, InferenceFleet
 from ridgeline.decide.plan import History
 from ridgeline.decide.snapshot import Snapshot
-from ridgeline.simulate.controller import Orders
+from ridgeline.simulate.controller import Event, Orders
 from ridgeline.simulate.observer import EPOCH_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that the policy did or saw end."""
-
-    seconds: float
-    """Of the simulation."""
-    action: str
-    """A plan's action, or the outcome of a transition."""
-    reason: str
-    message: str
 
 
 class RidgelinePolicy:

@@ -103,6 +103,11 @@ class Router:
             return engine, engine
         return None
 
+    def decode_engine(self, table: Table, request: Request) -> Engine:
+        """Where a request goes whose prefill has ended: to the engine that was picked with its prefill engine."""
+        assert request.decode_engine is not None
+        return request.decode_engine
+
 
 def least_load() -> Router:
     """The router that Ridgeline deploys."""

@@ -117,9 +117,18 @@ class Scheduler:
         """The KV of a request has come: it runs before all that wait, and others find its prompt from now on."""
         self.loading.remove(request)
         assert request.allocation is not None
+        self.cache.register(request.allocation, request.block_hashes, request.prompt_tokens)
+        self._load(request)
+
+    def keep(self, request: Request) -> None:
+        """Go on with a request that was prefilled here for another engine: its blocks never left."""
+        request.order = self._orders
+        self._orders += 1
+        self._load(request)
+
+    def _load(self, request: Request) -> None:
         request.transferred = True
         request.computed = request.known_tokens - 1  # the last token is computed again: its logits give the next
-        self.cache.register(request.allocation, request.block_hashes, request.prompt_tokens)
         insort(self.loaded, (request.order, request), key=lambda entry: entry[0])
 
     # ------------------------------------------------------------ one step
