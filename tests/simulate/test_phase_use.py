@@ -61,7 +61,8 @@ def test_a_step_counts_as_the_exporter_counts_it(
         counters, seconds, prefill.tokens, prefill.attended_pairs, prefill.kv_tokens, prefill.sampled, len(chunks),
         decode.sequences, decode.kv_tokens,
     )  # fmt: skip
-    for phase, use in zip(("prefill", "decode"), work.use(PhaseCounters(), counters), strict=True):
+    used = work.use(PhaseCounters(), counters, seconds if contexts else 0.0)
+    for phase, use in zip(("prefill", "decode"), used, strict=True):
         assert use.busy_seconds == pytest.approx(totals.busy_seconds[phase], rel=1e-9, abs=1e-12)
         assert use.flops == pytest.approx(totals.flops[phase], rel=1e-9)
         assert use.memory_bytes == pytest.approx(totals.memory_bytes(phase), rel=1e-9)
@@ -83,7 +84,7 @@ def test_layers_with_a_window_count_no_less_than_the_exporter_counts(
         counters, 1.0, prefill.tokens, prefill.attended_pairs, prefill.kv_tokens, prefill.sampled, len(chunks),
         decode.sequences, decode.kv_tokens,
     )  # fmt: skip
-    for phase, use in zip(("prefill", "decode"), work.use(PhaseCounters(), counters), strict=True):
+    for phase, use in zip(("prefill", "decode"), work.use(PhaseCounters(), counters, 1.0), strict=True):
         assert use.flops >= totals.flops[phase] * (1 - 1e-9)
         assert use.memory_bytes >= totals.memory_bytes(phase) * (1 - 1e-9)
 
@@ -93,10 +94,12 @@ def test_layers_with_a_window_count_no_less_than_the_exporter_counts(
 def test_a_run_counts_as_its_steps_one_by_one(name: str, contexts: list[int], steps: int) -> None:
     _, _, work = counted(name)
     run, single = PhaseCounters(), PhaseCounters()
-    work.add_run(run, steps * 0.02, steps, len(contexts), sum(contexts))
+    work.add_run(run, steps, len(contexts), sum(contexts))
     for step in range(steps):
         work.add_step(single, 0.02, 0, 0, 0, 0, 0, len(contexts), sum(contexts) + step * len(contexts))
-    for ours, theirs in zip(work.use(PhaseCounters(), run), work.use(PhaseCounters(), single), strict=True):
+    seconds = steps * 0.02
+    found, expected = (work.use(PhaseCounters(), each, seconds) for each in (run, single))
+    for ours, theirs in zip(found, expected, strict=True):
         assert ours.busy_seconds == pytest.approx(theirs.busy_seconds, rel=1e-9)
         assert ours.flops == pytest.approx(theirs.flops, rel=1e-9)
         assert ours.memory_bytes == pytest.approx(theirs.memory_bytes, rel=1e-9)
@@ -181,6 +184,6 @@ def test_copies_of_the_counters_do_not_change() -> None:
     _, _, work = counted("llama-3.1-8b")
     counters = Counters()
     before = counters.copy()
-    work.add_run(counters.phases, 1.0, 10, 4, 4000)
-    assert work.use(before.phases, counters.phases)[1].flops > 0.0
-    assert work.use(before.phases, before.phases)[1].flops == 0.0
+    work.add_run(counters.phases, 10, 4, 4000)
+    assert work.use(before.phases, counters.phases, 1.0)[1].flops > 0.0
+    assert work.use(before.phases, before.phases, 0.0)[1].flops == 0.0
