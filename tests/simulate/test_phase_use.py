@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.api.fleet import Role
@@ -31,6 +32,7 @@ H100 = hardware.find("H100-SXM5-80GB")
 WITHOUT_WINDOWS = ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v3", "qwen3-next-80b-a3b"]
 
 
+@cache
 def counted(name: str) -> tuple[ModelShape, Roof, PhaseWork]:
     shape, roof = ModelShape.from_config(find_model(name)), Roof.of(H100)
     return shape, roof, PhaseWork(shape, roof)
@@ -43,6 +45,7 @@ context_lists = st.lists(st.integers(2, 30_000), max_size=40)
 
 
 @pytest.mark.parametrize("name", WITHOUT_WINDOWS)
+@settings(deadline=None)
 @given(chunks=chunk_lists, contexts=context_lists, seconds=st.floats(1e-3, 2.0))
 def test_a_step_counts_as_the_exporter_counts_it(
     name: str, chunks: list[tuple[int, int, bool]], contexts: list[int], seconds: float
@@ -68,6 +71,7 @@ def test_a_step_counts_as_the_exporter_counts_it(
         assert use.memory_bytes == pytest.approx(totals.memory_bytes(phase), rel=1e-9)
 
 
+@settings(deadline=None)
 @given(chunks=chunk_lists, contexts=context_lists.filter(len))
 def test_layers_with_a_window_count_no_less_than_the_exporter_counts(
     chunks: list[tuple[int, int, bool]], contexts: list[int]
@@ -90,6 +94,7 @@ def test_layers_with_a_window_count_no_less_than_the_exporter_counts(
 
 
 @pytest.mark.parametrize("name", [*WITHOUT_WINDOWS, "gpt-oss-20b", "gemma-2-27b"])
+@settings(deadline=None)
 @given(contexts=st.lists(st.integers(2, 30_000), min_size=1, max_size=40), steps=st.integers(1, 300))
 def test_a_run_counts_as_its_steps_one_by_one(name: str, contexts: list[int], steps: int) -> None:
     _, _, work = counted(name)
@@ -109,9 +114,9 @@ def played(shape: ModelShape, split: bool) -> tuple[Fleet, Results]:
     """A short trace on two engines."""
     results = Results(5.0)
     engine = EngineSettings(kv_blocks=20_000)
-    settings = FleetSettings(2, engine, shape.kv_bytes_per_token, 50e9, 2.0, 0.05)
+    fleet_settings = FleetSettings(2, engine, shape.kv_bytes_per_token, 50e9, 2.0, 0.05)
     work = PhaseWork(shape, Roof.of(H100))
-    fleet = Fleet(settings, EngineCost(shape, H100), least_load(), results.done, work=work)
+    fleet = Fleet(fleet_settings, EngineCost(shape, H100), least_load(), results.done, work=work)
     results.watch(fleet)
     steer(fleet, StaticSplit(1) if split else StaticMixed(512))
     fleet.run(requests(3, 120, 6.0, (50, 3000), (1, 200)))
@@ -149,8 +154,8 @@ def test_a_split_keeps_the_time_of_engines_by_role() -> None:
 
 
 def test_time_of_engines_follows_their_labels_and_their_health() -> None:
-    settings = FleetSettings(2, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
-    fleet = Fleet(settings, EngineCost(ModelShape.from_config(find_model("llama-3.1-8b")), H100), least_load())
+    fleet_settings = FleetSettings(2, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
+    fleet = Fleet(fleet_settings, EngineCost(ModelShape.from_config(find_model("llama-3.1-8b")), H100), least_load())
     fleet.at(10.0, lambda now: fleet.set_role("engine-0", Role.PREFILL))
     fleet.at(12.0, lambda now: fleet.fail("engine-0", back_after_seconds=5.0))
     fleet.at(30.0, lambda now: fleet.count_engine_time())
@@ -159,10 +164,10 @@ def test_time_of_engines_follows_their_labels_and_their_health() -> None:
 
 
 def test_without_the_model_nothing_is_said_of_its_work() -> None:
-    settings = FleetSettings(1, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
+    fleet_settings = FleetSettings(1, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
     results = Results()
     cost = EngineCost(ModelShape.from_config(find_model("llama-3.1-8b")), H100)
-    fleet = Fleet(settings, cost, least_load(), results.done)
+    fleet = Fleet(fleet_settings, cost, least_load(), results.done)
     results.watch(fleet)
     fleet.run([Arrival(0.0, 10, 2)])
     assert results.summary()["prefill_use"] is None
@@ -172,9 +177,9 @@ def test_without_the_model_nothing_is_said_of_its_work() -> None:
 def test_an_interval_without_decodes_has_no_stall() -> None:
     """A share of nothing is missing, not zero."""
     results = Results(5.0)
-    settings = FleetSettings(1, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
+    fleet_settings = FleetSettings(1, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
     cost = EngineCost(ModelShape.from_config(find_model("llama-3.1-8b")), H100)
-    fleet = Fleet(settings, cost, least_load(), results.done)
+    fleet = Fleet(fleet_settings, cost, least_load(), results.done)
     results.watch(fleet)
     fleet.run([Arrival(0.0, 10, 20), Arrival(12.0, 10, 20)])
     assert [interval.stall_ratio for interval in results.timeline()] == [0.0, None, 0.0]
