@@ -26,7 +26,7 @@ QUARTER_SECONDS = 900.0
 QUARTERS = ((1.2, 1.0, 1.0), (4.0, 1.0, 1.0), (2.2, 4.0, 0.5), (1.0, 1.0, 1.0))
 """Times the rate of the conversation trace, times the length of its prompts, times that of its answers."""
 OPTIONS = ["--model", "llama-3.1-70b", "--tensor-parallel", "4", "--engines", "8"]
-WIDTH, HEIGHT = 1180, 1560
+WIDTH, HEIGHT = 1180, 1490
 
 
 def hour() -> Iterator[Arrival]:

@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.__main__ import main
@@ -268,6 +268,7 @@ def test_a_long_trace_makes_no_long_report() -> None:
     assert "1,300 later decisions left out" in " ".join(page.text)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5000), st.data())
 def test_merging_intervals_loses_no_request_and_no_peak(count: int, data: st.DataObject) -> None:
     worst = data.draw(st.integers(0, count - 1))
@@ -287,6 +288,7 @@ def test_merging_intervals_loses_no_request_and_no_peak(count: int, data: st.Dat
     assert points[0].decode_busy == pytest.approx(20.0 / 120.0)
 
 
+@settings(deadline=None)
 @given(st.floats(1e-9, 1e9), st.floats(1e-9, 1e9))
 def test_axes_hold_their_values_and_have_ticks_to_read_them_by(one: float, other: float) -> None:
     for axis in (linear(max(one, other)), logarithmic([one, other]), time_axis(max(one, other))):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.api.fleet import Role
@@ -31,6 +32,7 @@ H100 = hardware.find("H100-SXM5-80GB")
 WITHOUT_WINDOWS = ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v3", "qwen3-next-80b-a3b"]
 
 
+@cache
 def counted(name: str) -> tuple[ModelShape, Roof, PhaseWork]:
     shape, roof = ModelShape.from_config(find_model(name)), Roof.of(H100)
     return shape, roof, PhaseWork(shape, roof)
@@ -43,6 +45,7 @@ context_lists = st.lists(st.integers(2, 30_000), max_size=40)
 
 
 @pytest.mark.parametrize("name", WITHOUT_WINDOWS)
+@settings(deadline=None)
 @given(chunks=chunk_lists, contexts=context_lists, seconds=st.floats(1e-3, 2.0))
 def test_a_step_counts_as_the_exporter_counts_it(
     name: str, chunks: list[tuple[int, int, bool]], contexts: list[int], seconds: float
@@ -61,12 +64,14 @@ def test_a_step_counts_as_the_exporter_counts_it(
         counters, seconds, prefill.tokens, prefill.attended_pairs, prefill.kv_tokens, prefill.sampled, len(chunks),
         decode.sequences, decode.kv_tokens,
     )  # fmt: skip
-    for phase, use in zip(("prefill", "decode"), work.use(PhaseCounters(), counters), strict=True):
+    used = work.use(PhaseCounters(), counters, seconds if contexts else 0.0)
+    for phase, use in zip(("prefill", "decode"), used, strict=True):
         assert use.busy_seconds == pytest.approx(totals.busy_seconds[phase], rel=1e-9, abs=1e-12)
         assert use.flops == pytest.approx(totals.flops[phase], rel=1e-9)
         assert use.memory_bytes == pytest.approx(totals.memory_bytes(phase), rel=1e-9)
 
 
+@settings(deadline=None)
 @given(chunks=chunk_lists, contexts=context_lists.filter(len))
 def test_layers_with_a_window_count_no_less_than_the_exporter_counts(
     chunks: list[tuple[int, int, bool]], contexts: list[int]
@@ -83,20 +88,23 @@ def test_layers_with_a_window_count_no_less_than_the_exporter_counts(
         counters, 1.0, prefill.tokens, prefill.attended_pairs, prefill.kv_tokens, prefill.sampled, len(chunks),
         decode.sequences, decode.kv_tokens,
     )  # fmt: skip
-    for phase, use in zip(("prefill", "decode"), work.use(PhaseCounters(), counters), strict=True):
+    for phase, use in zip(("prefill", "decode"), work.use(PhaseCounters(), counters, 1.0), strict=True):
         assert use.flops >= totals.flops[phase] * (1 - 1e-9)
         assert use.memory_bytes >= totals.memory_bytes(phase) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("name", [*WITHOUT_WINDOWS, "gpt-oss-20b", "gemma-2-27b"])
+@settings(deadline=None)
 @given(contexts=st.lists(st.integers(2, 30_000), min_size=1, max_size=40), steps=st.integers(1, 300))
 def test_a_run_counts_as_its_steps_one_by_one(name: str, contexts: list[int], steps: int) -> None:
     _, _, work = counted(name)
     run, single = PhaseCounters(), PhaseCounters()
-    work.add_run(run, steps * 0.02, steps, len(contexts), sum(contexts))
+    work.add_run(run, steps, len(contexts), sum(contexts))
     for step in range(steps):
         work.add_step(single, 0.02, 0, 0, 0, 0, 0, len(contexts), sum(contexts) + step * len(contexts))
-    for ours, theirs in zip(work.use(PhaseCounters(), run), work.use(PhaseCounters(), single), strict=True):
+    seconds = steps * 0.02
+    found, expected = (work.use(PhaseCounters(), each, seconds) for each in (run, single))
+    for ours, theirs in zip(found, expected, strict=True):
         assert ours.busy_seconds == pytest.approx(theirs.busy_seconds, rel=1e-9)
         assert ours.flops == pytest.approx(theirs.flops, rel=1e-9)
         assert ours.memory_bytes == pytest.approx(theirs.memory_bytes, rel=1e-9)
@@ -106,9 +114,9 @@ def played(shape: ModelShape, split: bool) -> tuple[Fleet, Results]:
     """A short trace on two engines."""
     results = Results(5.0)
     engine = EngineSettings(kv_blocks=20_000)
-    settings = FleetSettings(2, engine, shape.kv_bytes_per_token, 50e9, 2.0, 0.05)
+    fleet_settings = FleetSettings(2, engine, shape.kv_bytes_per_token, 50e9, 2.0, 0.05)
     work = PhaseWork(shape, Roof.of(H100))
-    fleet = Fleet(settings, EngineCost(shape, H100), least_load(), results.done, work=work)
+    fleet = Fleet(fleet_settings, EngineCost(shape, H100), least_load(), results.done, work=work)
     results.watch(fleet)
     steer(fleet, StaticSplit(1) if split else StaticMixed(512))
     fleet.run(requests(3, 120, 6.0, (50, 3000), (1, 200)))
@@ -146,8 +154,8 @@ def test_a_split_keeps_the_time_of_engines_by_role() -> None:
 
 
 def test_time_of_engines_follows_their_labels_and_their_health() -> None:
-    settings = FleetSettings(2, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
-    fleet = Fleet(settings, EngineCost(ModelShape.from_config(find_model("llama-3.1-8b")), H100), least_load())
+    fleet_settings = FleetSettings(2, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
+    fleet = Fleet(fleet_settings, EngineCost(ModelShape.from_config(find_model("llama-3.1-8b")), H100), least_load())
     fleet.at(10.0, lambda now: fleet.set_role("engine-0", Role.PREFILL))
     fleet.at(12.0, lambda now: fleet.fail("engine-0", back_after_seconds=5.0))
     fleet.at(30.0, lambda now: fleet.count_engine_time())
@@ -156,10 +164,10 @@ def test_time_of_engines_follows_their_labels_and_their_health() -> None:
 
 
 def test_without_the_model_nothing_is_said_of_its_work() -> None:
-    settings = FleetSettings(1, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
+    fleet_settings = FleetSettings(1, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
     results = Results()
     cost = EngineCost(ModelShape.from_config(find_model("llama-3.1-8b")), H100)
-    fleet = Fleet(settings, cost, least_load(), results.done)
+    fleet = Fleet(fleet_settings, cost, least_load(), results.done)
     results.watch(fleet)
     fleet.run([Arrival(0.0, 10, 2)])
     assert results.summary()["prefill_use"] is None
@@ -169,9 +177,9 @@ def test_without_the_model_nothing_is_said_of_its_work() -> None:
 def test_an_interval_without_decodes_has_no_stall() -> None:
     """A share of nothing is missing, not zero."""
     results = Results(5.0)
-    settings = FleetSettings(1, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
+    fleet_settings = FleetSettings(1, EngineSettings(kv_blocks=100), 1.0, inf, inf, inf)
     cost = EngineCost(ModelShape.from_config(find_model("llama-3.1-8b")), H100)
-    fleet = Fleet(settings, cost, least_load(), results.done)
+    fleet = Fleet(fleet_settings, cost, least_load(), results.done)
     results.watch(fleet)
     fleet.run([Arrival(0.0, 10, 20), Arrival(12.0, 10, 20)])
     assert [interval.stall_ratio for interval in results.timeline()] == [0.0, None, 0.0]
@@ -181,6 +189,6 @@ def test_copies_of_the_counters_do_not_change() -> None:
     _, _, work = counted("llama-3.1-8b")
     counters = Counters()
     before = counters.copy()
-    work.add_run(counters.phases, 1.0, 10, 4, 4000)
-    assert work.use(before.phases, counters.phases)[1].flops > 0.0
-    assert work.use(before.phases, before.phases)[1].flops == 0.0
+    work.add_run(counters.phases, 10, 4, 4000)
+    assert work.use(before.phases, counters.phases, 1.0)[1].flops > 0.0
+    assert work.use(before.phases, before.phases, 0.0)[1].flops == 0.0

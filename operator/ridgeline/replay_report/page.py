@@ -79,7 +79,7 @@ def _colours(colours: Colours) -> str:
 
 def _bars(answer: Mapping[str, Any], played: Sequence[Course]) -> Iterator[str]:
     """What each policy served, and what its GPUs were busy with."""
-    most = best(played)
+    most, about = best(played), subject(played)
     yield "<h2>What each policy served</h2>"
     yield '<p class="hint">Share of all requests that met their objectives, and of those, how many a second.</p>'
     yield '<div class="bars">'
@@ -87,7 +87,7 @@ def _bars(answer: Mapping[str, Any], played: Sequence[Course]) -> Iterator[str]:
         share, rate = course.summary["attainment"], course.summary["goodput_requests_per_second"]
         mark = " most" if course is most else ""
         text = f"{percent(share)}, {number(rate, 'a second')}"
-        yield _bar(answer, course, [(share or 0.0, f"met{mark}", f"{percent(share)} met")], text)
+        yield _bar(answer, course, [(share or 0.0, f"met{mark}", f"{percent(share)} met")], text, course is about)
     yield "</div><h2>What the GPUs did</h2>"
     yield (
         '<p class="hint"><i class="key prefill"></i>prefill <i class="key decode"></i>decode '
@@ -105,18 +105,20 @@ def _bars(answer: Mapping[str, Any], played: Sequence[Course]) -> Iterator[str]:
                 parts.append((hours / longest, phase, f"{phase}: {3600 * hours:,.0f} GPU seconds"))
         rest = course.gpu_hours / longest - sum(part[0] for part in parts)
         parts.append((max(0.0, rest), "idle", f"idle: {max(0.0, rest * longest) * 3600:,.0f} GPU seconds"))
-        yield _bar(answer, course, parts, f"{_gpu_seconds_each(course)} a request met")
+        yield _bar(answer, course, parts, f"{_gpu_seconds_each(course)} a request met", course is about)
     yield "</div>"
 
 
-def _bar(answer: Mapping[str, Any], course: Course, parts: Sequence[tuple[float, str, str]], text: str) -> str:
+def _bar(
+    answer: Mapping[str, Any], course: Course, parts: Sequence[tuple[float, str, str]], text: str, about: bool
+) -> str:
     inside = "".join(
         f'<i class="{style}" style="width:{100 * min(1.0, share):.2f}%" title="{html(told)}"></i>'
         for share, style, told in parts
     )
     told = html("; ".join(part[2] for part in parts))
     return (
-        f'<div class="row"><span>{html(policy_name(course.name, answer["engines"]))}</span>'
+        f'<div class="row{" about" if about else ""}"><span>{html(policy_name(course.name, answer["engines"]))}</span>'
         f'<span class="bar" role="img" aria-label="{told}">{inside}</span><span>{html(text)}</span></div>'
     )
 

@@ -94,10 +94,9 @@ class Counters:
         """Count the same gap of so many sequences; a negative number takes them back."""
         self.gap_buckets[bisect_left(FINE_SECONDS, seconds)] += sequences
 
-    def decode_run(self, run: DecodeRun, steps: int, sequences: int) -> float:
-        """Count the first steps of a run, and say how many seconds they take."""
-        seconds = run.seconds(steps)
-        self.decode_seconds += seconds
+    def decode_run(self, run: DecodeRun, steps: int, sequences: int) -> None:
+        """Count the first steps of a run."""
+        self.decode_seconds += run.seconds(steps)
         self.decode_tokens += steps * sequences
         first = run.first_seconds
         bucket = bisect_left(FINE_SECONDS, first)
@@ -109,7 +108,6 @@ class Counters:
             below = within
             bucket += 1
         self.gap_buckets[bucket] += (steps - below) * sequences
-        return seconds
 
     def finished(self, outcome: Outcome, prompt_tokens: int, output_tokens: int) -> None:
         """Count a request that has all its tokens."""

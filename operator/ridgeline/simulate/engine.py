@@ -337,9 +337,9 @@ class Engine:
             scheduler.cache.take(blocks)
         scheduler.blocks_ahead = 0
         sequences = len(decodes.members)
-        seconds = self._counters.decode_run(run, steps, sequences)
+        self._counters.decode_run(run, steps, sequences)
         if self._work is not None:
-            self._work.add_run(self._counters.phases, seconds, steps, sequences, decodes.kv_tokens)
+            self._work.add_run(self._counters.phases, steps, sequences, decodes.kv_tokens)
         decodes.advance(steps, steps - run.steps_up_to(self._objective, steps))
 
     def _take_ahead(self) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 from ridgeline.api.fleet import Role
 from ridgeline.cost.step_cost import StepCost
@@ -121,7 +122,8 @@ class Fleet:
         self._table: dict[Role, list[Engine]] = {}
         self._router = router
         self._done = done
-        self._events: list[tuple[float, int, int, Engine | Request | Action, int]] = []
+        self._events: list[tuple[float, int, int, Any, int]] = []
+        """Heap of time, kind, number, subject (an engine, a request or an action, as the kind says) and its version."""
         self._sequence = 0
         self._counted_to = 0.0
         self._see(dict.fromkeys(self.engines, Role.MIXED))
@@ -164,18 +166,14 @@ class Fleet:
             time, kind, _, subject, version = heappop(events)
             self.now = time
             if kind == _STEP:
-                assert isinstance(subject, Engine)
                 if subject.version == version:
                     subject.step_ended(time)
             elif kind == _HAND_OFF:
-                assert isinstance(subject, Request)
                 self._hand_off(subject, version, time)
             elif kind == _PULL:
-                assert isinstance(subject, Engine)
                 if subject.pull_version == version:
                     subject.pulls_ended(time)
             else:
-                assert callable(subject)
                 subject(time)
         if until is not None and self.active:
             self.now = until

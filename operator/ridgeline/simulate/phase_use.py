@@ -25,27 +25,25 @@ class PhaseCounters:
     __slots__ = (
         "decode_compute_seconds",
         "decode_memory_seconds",
-        "mixed_seconds",
+        "prefill_alone_seconds",
         "prefill_compute_seconds",
         "prefill_memory_seconds",
-        "prefill_seconds",
+        "prefill_shared_seconds",
         "run_expert_seconds",
         "run_kv_tokens",
-        "run_seconds",
         "run_steps",
         "run_tokens",
     )
 
     def __init__(self) -> None:
-        self.mixed_seconds = 0.0
-        """Of steps that are not in a run."""
-        self.prefill_seconds = 0.0
-        """Of these, the part of prompts; what is left is that of decodes."""
+        self.prefill_alone_seconds = 0.0
+        """Steps without decodes."""
+        self.prefill_shared_seconds = 0.0
+        """The part of prompts in steps that hold both phases."""
         self.prefill_compute_seconds = self.prefill_memory_seconds = 0.0
         """FLOPs / peak, and bytes / bandwidth."""
         self.decode_compute_seconds = self.decode_memory_seconds = 0.0
         """The same, without runs."""
-        self.run_seconds = 0.0
         self.run_steps = self.run_tokens = self.run_kv_tokens = 0
         self.run_expert_seconds = 0.0
         """Least seconds to read the routed experts that runs hit."""
@@ -75,7 +73,19 @@ class PhaseWork:
         roof: of one engine.
     """
 
-    __slots__ = ("_decode", "_expert_bytes", "_expert_seconds", "_prefill", "_weights", "_windows", "roof")
+    __slots__ = (
+        "_cached",
+        "_chunk",
+        "_decode",
+        "_expert_bytes",
+        "_expert_seconds",
+        "_plain",
+        "_prefill",
+        "_prompts",
+        "_weights",
+        "_windows",
+        "roof",
+    )
 
     def __init__(self, shape: ModelShape, roof: Roof) -> None:
         work = ModelWork.of(shape)
@@ -88,14 +98,14 @@ class PhaseWork:
         self._prefill = (
             prompt_flops / peak,
             work.pair_flops / peak,
-            work.gemm_flops_per_cached_token / peak,
             work.gemm_flops_per_sample / peak,
             work.gemm_bytes_per_token / bandwidth,
             (work.kv_bytes_per_token + shape.prefill.activation_bytes_per_kv_token) / bandwidth,
             work.gemm_bytes_per_sample / bandwidth,
-            states / bandwidth,
-            more_for_prompts / bandwidth,
         )
+        self._cached = work.gemm_flops_per_cached_token / peak
+        self._chunk = states / bandwidth
+        self._prompts = more_for_prompts / bandwidth
         self._decode = (
             (decode_flops + work.gemm_flops_per_sample + work.decode_window_flops) / peak,
             work.decode_pair_flops / peak,
@@ -104,6 +114,8 @@ class PhaseWork:
             more_for_decodes / bandwidth,
         )
         self._windows = tuple((window, flops / peak, size / bandwidth) for window, flops, size in work.windows)
+        self._plain = not (self._cached or self._chunk or self._prompts or self._windows)
+        """Most models are: nothing but full or long attention with plain caches."""
         self._expert_bytes = shape.expert_bytes if shape.experts else None
         self._expert_seconds: dict[int, float] = {}
 
@@ -135,14 +147,15 @@ class PhaseWork:
         weights = self._weights
         if self._expert_bytes is not None:
             weights += self._experts(tokens + sequences)
-        counters.mixed_seconds += seconds
         least = 0.0
         if tokens:
-            a, b, c, d, e, f, g, h, i = self._prefill
+            a, b, c, d, e, f = self._prefill
             own = weights * tokens / (tokens + sequences)
-            compute = a * tokens + b * pairs + c * cached + d * samples
-            memory = own + e * tokens + f * cached + g * samples + h * chunks + i
-            if self._windows:
+            compute = a * tokens + b * pairs + c * samples
+            memory = own + d * tokens + e * cached + f * samples
+            if not self._plain:
+                compute += self._cached * cached
+                memory += self._chunk * chunks + self._prompts
                 for window, flops, size in self._windows:
                     seen = window * tokens
                     compute += flops * min(pairs, seen)
@@ -150,7 +163,7 @@ class PhaseWork:
             counters.prefill_compute_seconds += compute
             counters.prefill_memory_seconds += memory
             if not sequences:
-                counters.prefill_seconds += seconds
+                counters.prefill_alone_seconds += seconds
                 return
             weights -= own
             least = compute if compute > memory else memory
@@ -159,27 +172,32 @@ class PhaseWork:
         memory = weights + c * sequences + d * kv_tokens + e
         counters.decode_compute_seconds += compute
         counters.decode_memory_seconds += memory
-        counters.prefill_seconds += seconds * least / (least + (compute if compute > memory else memory))
+        if least:
+            counters.prefill_shared_seconds += seconds * least / (least + (compute if compute > memory else memory))
 
-    def add_run(self, counters: PhaseCounters, seconds: float, steps: int, sequences: int, kv_tokens: int) -> None:
+    def add_run(self, counters: PhaseCounters, steps: int, sequences: int, kv_tokens: int) -> None:
         """Count steps of decodes alone that follow one another: each brings one more KV token to each sequence.
 
         Args:
             counters: what is counted in.
-            seconds: that all steps take.
             steps: how many.
             sequences: that decode.
             kv_tokens: in their contexts in the first step.
         """
-        counters.run_seconds += seconds
         counters.run_steps += steps
         counters.run_tokens += steps * sequences
         counters.run_kv_tokens += steps * kv_tokens + sequences * (steps * (steps - 1) // 2)
         if self._expert_bytes is not None:
             counters.run_expert_seconds += steps * self._experts(sequences)
 
-    def use(self, before: PhaseCounters, after: PhaseCounters) -> tuple[PhaseUse, PhaseUse]:
-        """What prefill and decode took between two looks at the counters."""
+    def use(self, before: PhaseCounters, after: PhaseCounters, decode_seconds: float) -> tuple[PhaseUse, PhaseUse]:
+        """What prefill and decode took between two looks at the counters.
+
+        Args:
+            before: the first look.
+            after: the second.
+            decode_seconds: time of steps that held decodes, between them.
+        """
 
         def grown(name: str) -> float:
             return float(getattr(after, name) - getattr(before, name))
@@ -189,11 +207,11 @@ class PhaseWork:
         compute = grown("decode_compute_seconds") + a * tokens + b * kv_tokens
         memory = grown("decode_memory_seconds") + steps * (self._weights + e) + c * tokens + d * kv_tokens
         memory += grown("run_expert_seconds")
-        prefill_seconds = grown("prefill_seconds")
-        decode_seconds = grown("run_seconds") + grown("mixed_seconds") - prefill_seconds
+        shared = grown("prefill_shared_seconds")
+        busy = grown("prefill_alone_seconds") + shared
         return (
-            self._use(prefill_seconds, grown("prefill_compute_seconds"), grown("prefill_memory_seconds")),
-            self._use(decode_seconds, compute, memory),
+            self._use(busy, grown("prefill_compute_seconds"), grown("prefill_memory_seconds")),
+            self._use(decode_seconds - shared, compute, memory),
         )
 
     def _use(self, busy: float, compute: float, memory: float) -> PhaseUse:

@@ -235,7 +235,10 @@ def exact_quantile(quantile: float, ordered: Sequence[float]) -> float | None:
 
 def _uses(fleet: Fleet, before: Counters) -> tuple[PhaseUse, PhaseUse] | None:
     """What prefill and decode took since then."""
-    return fleet.work.use(before.phases, fleet.counters.phases) if fleet.work is not None else None
+    if fleet.work is None:
+        return None
+    counters = fleet.counters
+    return fleet.work.use(before.phases, counters.phases, counters.decode_seconds - before.decode_seconds)
 
 
 def _key(quantile: float) -> str:
