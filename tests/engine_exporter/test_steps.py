@@ -26,7 +26,7 @@ def read(
     starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
     for name, start in starts.items():
         if start + output.num_scheduled_tokens[name] >= states[name].samples_from:
-            states[name].output_tokens += given
+            states[name].note_tokens(given, 0.0)
     return record
 
 

@@ -91,12 +91,12 @@ def read_step(
     if in_prompt is None or speculated or _tokens(scheduled, apart, output) != len(starts) - len(apart):
         apart = set(cached.req_ids)
     if not apart and starts:
-        record.decode.add_decodes([start + 1 for start in starts])
+        record.decode.add_decodes(starts)
         return record
-    contexts: list[int] = []  # of decodes of one token
+    alone: list[int] = []  # positions of decodes of one token
     for request_id, start in zip(cached.req_ids, starts, strict=True):
         if request_id not in apart:
-            contexts.append(start + 1)
+            alone.append(start)
             continue
         state, tokens = states[request_id], scheduled[request_id]
         drafts = len(speculated.get(request_id, ())) if speculated else 0
@@ -110,8 +110,8 @@ def read_step(
             behind.discard(request_id)
             continue
         _add(record, request_id, state, start, tokens, drafts, behind)
-    if contexts:
-        record.decode.add_decodes(contexts)
+    if alone:
+        record.decode.add_decodes(alone)
     return record
 
 
