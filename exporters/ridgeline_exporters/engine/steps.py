@@ -11,27 +11,13 @@ few integer operations a request.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ridgeline_exporters.engine.requests import RequestState
 from ridgeline_exporters.roofline.windows import AttentionWindow, PhaseSums
 
-
-class Phase(enum.StrEnum):
-    """What a token is computed for."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
-
-
-class StepKind(enum.StrEnum):
-    """What a step holds."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
-    MIXED = "mixed"
+StepKind = Literal["prefill", "decode", "mixed"]
 
 
 class StepRecord:
@@ -49,8 +35,8 @@ class StepRecord:
     def kind(self) -> StepKind:
         """Whether the step holds prefill, decode or both."""
         if not self.decode.tokens:
-            return StepKind.PREFILL
-        return StepKind.MIXED if self.prefill.tokens else StepKind.DECODE
+            return "prefill"
+        return "mixed" if self.prefill.tokens else "decode"
 
 
 def read_step(
@@ -85,19 +71,14 @@ def read_step(
     cached = output.scheduled_cached_reqs
     resumed = cached.resumed_req_ids
     starts = cached.num_computed_tokens
-    apart = set[str]()
+    apart: set[str] = set()
     if behind or resumed:
         apart = ((behind | resumed) & scheduled.keys()).difference(new.req_id for new in output.scheduled_new_reqs)
     if in_prompt is None or speculated or _tokens(scheduled, apart, output) != len(starts) - len(apart):
         apart = set(cached.req_ids)
-    if not apart and starts:
-        record.decode.add_decodes(starts)
-        return record
-    alone: list[int] = []  # positions of decodes of one token
-    for request_id, start in zip(cached.req_ids, starts, strict=True):
-        if request_id not in apart:
-            alone.append(start)
-            continue
+    places = [i for i, request_id in enumerate(cached.req_ids) if request_id in apart] if apart else []
+    for i in places:
+        request_id, start = cached.req_ids[i], starts[i]
         state, tokens = states[request_id], scheduled[request_id]
         drafts = len(speculated.get(request_id, ())) if speculated else 0
         if request_id in resumed:
@@ -110,7 +91,10 @@ def read_step(
             behind.discard(request_id)
             continue
         _add(record, request_id, state, start, tokens, drafts, behind)
-    if alone:
+    if len(places) < len(starts):
+        alone = starts.copy() if places else starts  # decodes of one token
+        for i in reversed(places):
+            del alone[i]
         record.decode.add_decodes(alone)
     return record
 
