@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import mul
+from operator import gt, mul
 
 MEMORY_STEPS = 4000
 """A young regression remembers half of what it saw instead, so that what misled it at first is soon forgotten."""
@@ -71,6 +71,8 @@ class RobustRegression:
         self._weight = 0.0
         self._mean_seconds = 0.0
         self._largest = (0.0,) * features
+        self._reach = self._largest
+        """Features up to which a prediction is given."""
         self._pending: list[tuple[Sequence[float], float]] = []
         """Steps that are not in the sums yet: features and seconds."""
         self._deviation = 0.0
@@ -97,7 +99,7 @@ class RobustRegression:
         """Seconds of a step with these features, or None while that is unknown."""
         if self._coefficients is None:
             return None
-        if any(v > REACH * seen for v, seen in zip(x, self._largest, strict=True)):
+        if any(map(gt, x, self._reach)):
             return None
         seconds: float = sum(map(mul, self._coefficients, x))
         return seconds
@@ -145,6 +147,7 @@ class RobustRegression:
         self._weight = before + added
         self._mean_seconds = (before * self._mean_seconds + sum(map(mul, weights, seconds))) / self._weight
         self._largest = tuple(max(seen, *column) for seen, column in zip(self._largest, columns, strict=True))
+        self._reach = tuple(REACH * seen for seen in self._largest)
 
     def _start(self, steps: Sequence[tuple[Sequence[float], float]]) -> None:
         """Fit the warm-up steps: all, then again and again the nearer half, at last all that are not far from that."""

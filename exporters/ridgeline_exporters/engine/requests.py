@@ -40,22 +40,15 @@ class Objectives:
 class Rhythm:
     """Requests that get one token each from the same steps: what is the same for all of them is counted once."""
 
-    __slots__ = ("last_token", "late_gaps", "members", "order", "tokens")
+    __slots__ = ("last_token", "late_gaps", "members", "tokens")
 
     def __init__(self) -> None:
         self.members: set[str] = set()
-        self.order: list[str] = []
-        """The members as the last step gave them out; empty when they have changed since."""
         self.tokens = 0
         """Tokens that a request got which was a member from the beginning."""
         self.late_gaps = 0
         self.last_token = 0.0
         """Completion time of the step that gave the last tokens, on the monotonic clock."""
-
-    def drop(self, request_id: str) -> None:
-        """Forget a member."""
-        self.members.discard(request_id)
-        self.order = []
 
 
 class RequestState:
@@ -161,9 +154,12 @@ class RequestState:
         self._late_gaps -= rhythm.late_gaps
 
     def leave(self) -> None:
-        """Take over from the rhythm what came in it; the rhythm itself still has to drop the request."""
-        if self.rhythm is not None:
-            self._last_token, self._output_tokens, self._late_gaps = self.last_token, self.output_tokens, self.late_gaps
+        """Take over from the rhythm what came in it; it still has to be taken from its members."""
+        rhythm = self.rhythm
+        if rhythm is not None:
+            self._last_token = rhythm.last_token
+            self._output_tokens += rhythm.tokens
+            self._late_gaps += rhythm.late_gaps
             self.rhythm = None
 
     def go_on(self, prompt_tokens: int) -> None:

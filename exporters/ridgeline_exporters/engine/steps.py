@@ -11,7 +11,7 @@ few integer operations a request.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from ridgeline_exporters.engine.requests import RequestState
@@ -60,6 +60,7 @@ def read_step(
     scheduled: Mapping[str, int] = output.num_scheduled_tokens
     speculated: Mapping[str, list[int]] = output.scheduled_spec_decode_tokens
     behind = set() if in_prompt is None else in_prompt
+    rest: int = output.total_num_scheduled_tokens  # of those that are not looked at one by one
     for new in output.scheduled_new_reqs:
         state = states[new.req_id]
         if new.prompt_len > state.prompt_tokens:
@@ -67,14 +68,16 @@ def read_step(
         elif state.started:  # known already: preempted, as the second model runner reports it
             state.go_back()
         start, tokens = new.num_computed_tokens, scheduled[new.req_id]
+        rest -= tokens
         _add(record, new.req_id, state, start, tokens, len(speculated.get(new.req_id, ())), behind)
     cached = output.scheduled_cached_reqs
     resumed = cached.resumed_req_ids
     starts = cached.num_computed_tokens
     apart: set[str] = set()
     if behind or resumed:
-        apart = ((behind | resumed) & scheduled.keys()).difference(new.req_id for new in output.scheduled_new_reqs)
-    if in_prompt is None or speculated or _tokens(scheduled, apart, output) != len(starts) - len(apart):
+        apart = ((behind | resumed) & scheduled.keys()).difference([new.req_id for new in output.scheduled_new_reqs])
+        rest -= sum([scheduled[request_id] for request_id in apart])
+    if in_prompt is None or speculated or rest != len(starts) - len(apart):
         apart = set(cached.req_ids)
     places = [i for i, request_id in enumerate(cached.req_ids) if request_id in apart] if apart else []
     for i in places:
@@ -97,12 +100,6 @@ def read_step(
             del alone[i]
         record.decode.add_decodes(alone)
     return record
-
-
-def _tokens(scheduled: Mapping[str, int], apart: Iterable[str], output: Any) -> int:
-    """Tokens of a step that belong neither to new requests nor to those that are looked at one by one."""
-    total: int = output.total_num_scheduled_tokens
-    return total - sum(scheduled[r] for r in apart) - sum(scheduled[new.req_id] for new in output.scheduled_new_reqs)
 
 
 def _add(

@@ -42,31 +42,36 @@ class TokenClock:
             completed: monotonic time at which the tokens were there.
             single: whether the step can have given each request one token at most.
         """
-        going_on = [
-            output.request_id
+        rhythm = self._rhythm(results)
+        members = rhythm.members
+        if not single:
+            self._leave(rhythm, members.copy())
+        others = [
+            output
             for outputs in results.values()
             for output in outputs.outputs
-            if output.finish_reason is None
+            if output.finish_reason is not None or output.request_id not in members
         ]
+        if others:
+            self._leave(rhythm, [output.request_id for output in others if output.request_id in members])
         given = sum([len(outputs.outputs) for outputs in results.values()])
-        rhythm = self._rhythm(going_on)
-        as_before = single and going_on == rhythm.order and given == len(going_on)
-        others = [] if as_before else self._part(rhythm, set(going_on) if single else set(), results)
-        if rhythm.members:
+        if given - len(others) < len(members):  # some got nothing
+            got = [output.request_id for outputs in results.values() for output in outputs.outputs]
+            self._leave(rhythm, members.difference(got))
+        if members:
             gap = completed - rhythm.last_token
-            self._totals.gaps.observe(gap, len(rhythm.members))
+            self._totals.gaps.observe(gap, len(members))
             rhythm.tokens += 1
             rhythm.late_gaps += self._late(gap)
         rhythm.last_token = completed
-        if not as_before:
-            self._note_others(others, completed, rhythm if single else None)
-            rhythm.order = going_on if len(going_on) == len(rhythm.members) else []
+        for output in others:
+            self._note_output(output, completed, rhythm if single else None)
 
     def forget(self, request_id: str) -> None:
         """Let go of a request that the engine has let go of."""
         state = self._states.pop(request_id, None)
         if state is not None and state.rhythm is not None:
-            state.rhythm.drop(request_id)
+            state.rhythm.members.discard(request_id)
 
     def judge_cut(self, requests: Iterable[Any]) -> None:
         """Judge requests that were ended from outside: aborted by the client, or failed."""
@@ -81,49 +86,42 @@ class TokenClock:
             if outcome is not None:
                 self._totals.requests[outcome] += 1
 
-    def _rhythm(self, request_ids: list[str]) -> Rhythm:
-        """The rhythm of the first of these that goes in one; else a new one, of nobody yet."""
-        for request_id in request_ids:
-            state = self._states.get(request_id)
-            if state is not None and state.rhythm is not None:
-                return state.rhythm
+    def _rhythm(self, results: Any) -> Rhythm:
+        """The rhythm of the first that goes in one, of those that got something; else a new one, of nobody yet."""
+        for outputs in results.values():
+            for output in outputs.outputs:
+                state = self._states.get(output.request_id)
+                if state is not None and state.rhythm is not None:
+                    return state.rhythm
         return Rhythm()
 
-    def _part(self, rhythm: Rhythm, staying: set[str], results: Any) -> list[Any]:
-        """Let members leave that are not among those that can stay; returns the outputs of all that are no members."""
-        for request_id in rhythm.members - staying:
+    def _leave(self, rhythm: Rhythm, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
             self._states[request_id].leave()
-        members = rhythm.members = rhythm.members & staying
-        return [
-            output
-            for outputs in results.values()
-            for output in outputs.outputs
-            if output.request_id not in members or output.finish_reason is not None
-        ]
+            rhythm.members.discard(request_id)
 
-    def _note_others(self, others: list[Any], completed: float, rhythm: Rhythm | None) -> None:
-        """Clock what each of some requests got, whatever it is, and let those join a rhythm that got one token."""
-        for output in others:
-            state = self._states.get(output.request_id)
-            if state is None:
-                continue
-            if state.rhythm is not None:  # steps are no longer shared out as they were
-                state.rhythm.drop(output.request_id)
-                state.leave()
-            tokens = len(output.new_token_ids)
-            if tokens:
-                last = state.last_token
-                gap = None if last is None else completed - last
-                state.note_tokens(tokens, completed, gap is not None and self._late(gap))
-                if gap is None:
-                    self._first_token(state)
-                else:
-                    self._totals.gaps.observe(gap)
-            if output.finish_reason is not None:
-                self._finished(state, output)
-            elif tokens == 1 and rhythm is not None:
-                state.join(rhythm)
-                rhythm.members.add(output.request_id)
+    def _note_output(self, output: Any, completed: float, rhythm: Rhythm | None) -> None:
+        """Clock what one request got, whatever it is; with one token it can join the rhythm, unless that is None."""
+        state = self._states.get(output.request_id)
+        if state is None:
+            return
+        if state.rhythm is not None:  # another one: steps are no longer shared out as they were
+            self._leave(state.rhythm, (output.request_id,))
+        tokens = len(output.new_token_ids)
+        if tokens:
+            last = state.last_token
+            if last is None:
+                state.note_tokens(tokens, completed)
+                self._first_token(state)
+            else:
+                gap = completed - last
+                state.note_tokens(tokens, completed, self._late(gap))
+                self._totals.gaps.observe(gap)
+        if output.finish_reason is not None:
+            self._finished(state, output)
+        elif tokens == 1 and rhythm is not None:
+            state.join(rhythm)
+            rhythm.members.add(output.request_id)
 
     def _late(self, gap: float) -> bool:
         promise = self._control.objectives.inter_token_seconds
