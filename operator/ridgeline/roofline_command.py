@@ -183,7 +183,7 @@ def rows_of(shape: ModelShape, roof: Roof, prompts: Sequence[int], batches: Sequ
         rows.append(Row("prefill", 1, tokens, prefill, roof.bound(prefill)))
     for batch in batches:
         sums = PhaseSums(shape.windows)
-        sums.add_decodes([context] * batch)
+        sums.add_decodes([context - 1] * batch)
         decode = work.phase_work(shape, "decode", sums, batch)
         rows.append(Row("decode", batch, context, decode, roof.bound(decode)))
     return rows

@@ -7,6 +7,7 @@ import statistics
 import threading
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from ridgeline_exporters.engine.server import ExporterServer
@@ -32,29 +33,46 @@ class Load:
         self.bench = Bench()
         self.names = [f"cmpl-{i:032x}-0" for i in range(running)]
         self.context = context
+        self._guests: list[str] = []
+        self._ended: set[str] = set()
         for name in self.names:
             self.bench.scheduler.running.append(self.bench.request(name, context))
         new = dict.fromkeys(self.names, (context, 0, context))
         self.bench.run(step(new=new), 0.1, *[token(name) for name in self.names])
 
-    def decode(self, prompts: int = 0) -> float:
-        """One step; returns the seconds that the hooks took.
+    def decode(self) -> float:
+        """One step of all of them; returns the seconds that the hooks took."""
+        return self._step()
 
-        Args:
-            prompts: new prompts of 512 tokens in the same step.
-        """
-        bench = self.bench
-        new = {f"new-{self.context}-{i}": (512, 0, 512) for i in range(prompts)}
-        output = step(new=new, cached=dict.fromkeys(self.names, (self.context, 1)))
-        output.finished_req_ids = set(new)
-        tokens = {0: SyntheticEngineOutputs([token(name) for name in self.names])}
-        for name in new:
-            bench.request(name, 512)
-        self.context += 1
-        seconds = _clock(bench, output, tokens)
-        for name in new:
-            del bench.scheduler.requests[name]
+    def begin(self, prompts: int) -> float:
+        """The same with so many new prompts of 512 tokens beside them, each of which gets its first token."""
+        names = [f"guest-{self.context}-{i:024x}-0" for i in range(prompts)]
+        for name in names:
+            self.bench.request(name, 512)
+        seconds = self._step(new=names)
+        self._guests = names
         return seconds
+
+    def end(self) -> float:
+        """The same with the last tokens of those that came with the step before."""
+        ending, self._guests = self._guests, []
+        seconds = self._step(ending=ending)
+        for name in ending:
+            del self.bench.scheduler.requests[name]
+        self._ended = set(ending)
+        return seconds
+
+    def _step(self, new: Sequence[str] = (), ending: Sequence[str] = ()) -> float:
+        output = step(
+            new=dict.fromkeys(new, (512, 0, 512)),
+            cached=dict.fromkeys(self.names, (self.context, 1)) | dict.fromkeys(ending, (512, 1)),
+            finished=self._ended,
+        )
+        last = [token(name, finish_reason=SyntheticFinishReason.LENGTH) for name in ending]
+        tokens = {0: SyntheticEngineOutputs([*map(token, self.names), *last, *map(token, new)])}
+        self.context += 1
+        self._ended = set()
+        return _clock(self.bench, output, tokens)
 
 
 def _clock(bench: Bench, output: SyntheticSchedulerOutput, tokens: dict[int, SyntheticEngineOutputs]) -> float:
@@ -72,12 +90,14 @@ def step_cost(steps: int = 2000) -> list[Figure]:
     """Median time of the hooks per step."""
     load = Load()
     decode = [load.decode() for _ in range(steps)][steps // 10 :]
-    mixed = [load.decode(prompts=4) for _ in range(steps // 4)]
+    mixed = [(load.begin(prompts=4), load.end()) for _ in range(steps // 4)]
     assert load.bench.exporter.up
+    begin, end = (statistics.median(each) * 1e6 for each in zip(*mixed, strict=True))
     note = f"median over {steps} steps of {RUNNING} requests with {CONTEXT} tokens, on synthetic scheduler outputs"
     return [
         Figure("hooks, decode step", statistics.median(decode) * 1e6, "µs", 50.0, note),
-        Figure("hooks, mixed step", statistics.median(mixed) * 1e6, "µs", None, "the same with four new prompts"),
+        Figure("hooks, mixed step", begin, "µs", 50.0, "the same with four new prompts and their first tokens"),
+        Figure("hooks, step of last tokens", end, "µs", 50.0, "the same with four requests that end"),
     ]
 
 

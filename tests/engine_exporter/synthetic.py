@@ -77,10 +77,10 @@ class SyntheticSchedulerOutput:
     num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
     scheduled_spec_decode_tokens: dict[str, list[int]] = field(default_factory=dict)
     finished_req_ids: set[str] = field(default_factory=set)
+    total_num_scheduled_tokens: int = field(init=False)
 
-    @property
-    def total_num_scheduled_tokens(self) -> int:
-        return sum(self.num_scheduled_tokens.values())
+    def __post_init__(self) -> None:
+        self.total_num_scheduled_tokens = sum(self.num_scheduled_tokens.values())
 
 
 @dataclass

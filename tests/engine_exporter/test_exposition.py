@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from typing import get_args
 
 import pytest
 from prometheus_client import Metric, generate_latest
@@ -9,8 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from ridgeline_exporters.engine.metric_families import FAMILIES, PREFIX
 from ridgeline_exporters.engine.metrics import Histogram
 from ridgeline_exporters.engine.requests import Outcome
-from ridgeline_exporters.engine.steps import Phase, StepKind
+from ridgeline_exporters.engine.steps import StepKind
 from ridgeline_exporters.metric_family import Family
+from ridgeline_exporters.roofline.work import Phase
 from tests.engine_exporter.synthetic import Bench, SyntheticFinishReason, step, token
 from tests.tools.programs import promtool
 
@@ -80,8 +82,8 @@ def test_each_label_combination_is_there_before_the_first_step(name: str) -> Non
 
 def test_names_of_the_code_are_names_of_the_exposition() -> None:
     totals = Bench().totals
-    assert set(totals.tokens) == set(Phase)
-    assert set(totals.steps) == set(StepKind)
+    assert set(totals.tokens) == set(get_args(Phase))
+    assert set(totals.steps) == set(get_args(StepKind))
     assert set(totals.requests) == set(Outcome)
 
 

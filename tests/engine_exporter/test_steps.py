@@ -26,7 +26,7 @@ def read(
     starts |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
     for name, start in starts.items():
         if start + output.num_scheduled_tokens[name] >= states[name].samples_from:
-            states[name].output_tokens += given
+            states[name].note_tokens(given, 0.0)
     return record
 
 
@@ -63,13 +63,13 @@ def test_positions_in_the_prompt_are_prefill_and_the_others_decode(
 @pytest.mark.parametrize(
     ("cached", "kind"),
     [
-        pytest.param({"a": (0, 8)}, StepKind.PREFILL, id="prefill"),
-        pytest.param({"b": (12, 1)}, StepKind.DECODE, id="decode"),
-        pytest.param({"a": (0, 8), "b": (12, 1)}, StepKind.MIXED, id="mixed"),
+        pytest.param({"a": (0, 8)}, "prefill", id="prefill"),
+        pytest.param({"b": (12, 1)}, "decode", id="decode"),
+        pytest.param({"a": (0, 8), "b": (12, 1)}, "mixed", id="mixed"),
     ],
 )
 def test_a_step_is_named_after_what_it_holds(cached: dict[str, tuple[int, int]], kind: StepKind) -> None:
-    assert read(step(cached=cached), {"a": RequestState(20), "b": RequestState(12)}).kind is kind
+    assert read(step(cached=cached), {"a": RequestState(20), "b": RequestState(12)}).kind == kind
 
 
 def test_a_prompt_that_is_completed_counts_as_finished_once() -> None:

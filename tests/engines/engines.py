@@ -216,6 +216,20 @@ class Engine(Rank):
                 raise RuntimeError(f"engine {self.name} did not start:\n{self.log.read_text(errors='replace')[-5000:]}")
             time.sleep(1.0)
 
+    def cpu_seconds(self) -> tuple[float, float]:
+        """CPU time so far of the EngineCore, which schedules, and of its workers, which compute."""
+        seconds = {b"VLLM::EngineCore": 0.0, b"VLLM::Worker": 0.0}
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # processes end meanwhile
+                group = int((process / "stat").read_text().rpartition(")")[2].split()[2])
+                title = (process / "cmdline").read_bytes().partition(b"\0")[0]
+                if group == self._process.pid and title in seconds:
+                    threads = (process / "task").glob("*/schedstat")
+                    seconds[title] += sum(int(thread.read_text().split()[0]) for thread in threads) * 1e-9
+        core, workers = seconds.values()
+        assert core, f"engine {self.name} has no EngineCore"
+        return core, workers
+
     def stop(self) -> None:
         """End the process and what it started."""
         self._process.terminate()

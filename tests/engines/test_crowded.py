@@ -72,23 +72,34 @@ def test_a_prompt_that_is_cached_but_for_its_last_token_is_one_token_of_prefill(
     count.check(after, before)
 
 
-def test_the_time_for_which_an_engine_is_paused_is_no_step_time(crowded: Engine, record: Record) -> None:
+@pytest.mark.parametrize(
+    ("pause", "resume"),
+    [
+        pytest.param("pause?mode=keep&clear_cache=false", "resume", id="paused"),
+        # Sleeping takes the KV cache of what runs, so that it is computed again. Weights a CPU engine keeps.
+        pytest.param("sleep?level=1&mode=keep", "wake_up", id="asleep"),
+    ],
+)
+def test_the_time_for_which_an_engine_is_paused_or_asleep_is_no_step_time(
+    crowded: Engine, record: Record, pause: str, resume: str
+) -> None:
     before, started = crowded.settle(), time.monotonic()
     with ThreadPoolExecutor(1) as clients:
         arriving = stream(crowded.url, prompt(40), 300)
         next(arriving)
         rest = clients.submit(list, arriving)
-        assert request("POST", f"{crowded.url}/pause?mode=keep")[0] == 200
+        assert request("POST", f"{crowded.url}/{pause}")[0] == 200
         paused = time.monotonic()
         eventually(lambda: time.monotonic() - paused > 3.0, "three seconds of pause")
         assert not rest.done()
-        assert request("POST", f"{crowded.url}/resume")[0] == 200
+        assert request("POST", f"{crowded.url}/{resume}")[0] == 200
         paused = time.monotonic() - paused
         rest.result()
     elapsed = time.monotonic() - started
     after = crowded.settle()
     count = Count(record.steps())
     count.check(after, before)
+    assert (count.work["prefill"].tokens > 40) == (resume == "wake_up")
     seconds = sum(after[("step_seconds_sum", (("kind", kind),))] - before[("step_seconds_sum", (("kind", kind),))]
                   for kind in count.kinds)  # fmt: skip
     assert 0 < seconds < elapsed - 3.0

@@ -172,7 +172,7 @@ def test_with_plain_attention_both_phases_cost_the_same(
 @given(shape=shapes, contexts=st.lists(st.integers(1, 100_000), min_size=1, max_size=64))
 def test_the_cheap_path_of_decodes_equals_the_sum_over_requests(shape: ModelShape, contexts: list[int]) -> None:
     sums = PhaseSums(shape.windows)
-    sums.add_decodes(contexts)
+    sums.add_decodes([context - 1 for context in contexts])
     _, decode = step_work(shape, [], [Sequence(1, context) for context in contexts])
     assert phase_work(shape, "decode", sums, len(contexts)) == decode
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import mul
+from operator import gt, mul
 
 MEMORY_STEPS = 4000
 """A young regression remembers half of what it saw instead, so that what misled it at first is soon forgotten."""
@@ -61,7 +61,7 @@ def invert(matrix: Matrix) -> Matrix:
 class RobustRegression:
     """Online robust least squares of seconds on a fixed number of features.
 
-    A step costs a prediction and an append; sums and solution are renewed every `REFIT_STEPS` steps, column by column.
+    A step costs an append; weights, sums and solution are renewed every `REFIT_STEPS` steps, column by column.
     """
 
     def __init__(self, features: int) -> None:
@@ -71,8 +71,10 @@ class RobustRegression:
         self._weight = 0.0
         self._mean_seconds = 0.0
         self._largest = (0.0,) * features
-        self._pending: list[tuple[Sequence[float], float, float]] = []
-        """Steps that are not in the sums yet: features, seconds and weight."""
+        self._reach = self._largest
+        """Features up to which a prediction is given."""
+        self._pending: list[tuple[Sequence[float], float]] = []
+        """Steps that are not in the sums yet: features and seconds."""
         self._deviation = 0.0
         self._inverse_diagonal = [0.0] * features
         self._coefficients: list[float] | None = None
@@ -82,30 +84,22 @@ class RobustRegression:
     def add(self, x: Sequence[float], seconds: float) -> None:
         """Learn from one step."""
         self.samples += 1
-        coefficients = self._coefficients
-        if coefficients is None:
-            self._pending.append((x, seconds, 1.0))
-            if len(self._pending) == WARM_UP_STEPS:
-                self._start()
-            return
-        expected = math.fsum(map(mul, coefficients, x))
-        distance = abs(seconds - expected)
-        deviation = max(self._deviation, SMALLEST_RELATIVE_DEVIATION * expected, SMALLEST_DEVIATION_SECONDS)
-        far = 3.0 * deviation
-        weight = 1.0 if distance <= far else (far / distance) ** 2
-        self._deviation = (
-            deviation * MEDIAN_STEP if distance * NORMAL_DEVIATION > deviation else deviation / MEDIAN_STEP
-        )
-        self._pending.append((x, seconds, weight))
-        if len(self._pending) == REFIT_STEPS:
-            self._take_in()
-            self._fit()
+        pending = self._pending
+        pending.append((x, seconds))
+        if len(pending) >= REFIT_STEPS:
+            if self._coefficients is not None:
+                self._take_in(pending, self._weights(self._coefficients))
+                self._fit()
+                pending.clear()
+            elif len(pending) == WARM_UP_STEPS:
+                self._start(pending)
+                pending.clear()
 
     def predict(self, x: Sequence[float]) -> float | None:
         """Seconds of a step with these features, or None while that is unknown."""
         if self._coefficients is None:
             return None
-        if any(v > REACH * seen for v, seen in zip(x, self._largest, strict=True)):
+        if any(map(gt, x, self._reach)):
             return None
         seconds: float = math.fsum(map(mul, self._coefficients, x))
         return seconds
@@ -122,9 +116,23 @@ class RobustRegression:
             terms.append(coefficient if known else None)
         return terms
 
-    def _take_in(self) -> None:
-        """Add the pending steps to the sums, after fading these."""
-        rows, seconds, weights = zip(*self._pending, strict=True)
+    def _weights(self, coefficients: Sequence[float]) -> list[float]:
+        """Weights of the pending steps, each by its distance from what was expected; follows the deviation."""
+        weights = []
+        for x, seconds in self._pending:
+            expected = math.fsum(map(mul, coefficients, x))
+            distance = abs(seconds - expected)
+            deviation = max(self._deviation, SMALLEST_RELATIVE_DEVIATION * expected, SMALLEST_DEVIATION_SECONDS)
+            far = 3.0 * deviation
+            weights.append(1.0 if distance <= far else (far / distance) ** 2)
+            self._deviation = (
+                deviation * MEDIAN_STEP if distance * NORMAL_DEVIATION > deviation else deviation / MEDIAN_STEP
+            )
+        return weights
+
+    def _take_in(self, steps: Sequence[tuple[Sequence[float], float]], weights: Sequence[float]) -> None:
+        """Add steps to the sums, after fading these."""
+        rows, seconds = zip(*steps, strict=True)
         columns = list(zip(*rows, strict=True))
         memory = min(MEMORY_STEPS, max(SHORTEST_MEMORY_STEPS, self.samples // 2))
         keep = (1.0 - 1.0 / memory) ** len(rows)
@@ -139,21 +147,20 @@ class RobustRegression:
         self._weight = before + added
         self._mean_seconds = (before * self._mean_seconds + math.fsum(map(mul, weights, seconds))) / self._weight
         self._largest = tuple(max(seen, *column) for seen, column in zip(self._largest, columns, strict=True))
-        self._pending.clear()
+        self._reach = tuple(REACH * seen for seen in self._largest)
 
-    def _start(self) -> None:
+    def _start(self, steps: Sequence[tuple[Sequence[float], float]]) -> None:
         """Fit the warm-up steps: all, then again and again the nearer half, at last all that are not far from that."""
-        steps = self._pending.copy()
         distances = [0.0] * len(steps)
         limit = math.inf
         for round_ in range(CONCENTRATION_ROUNDS + 1):
             self._gram = [[0.0] * self._features for _ in range(self._features)]
             self._moment = [0.0] * self._features
             self._weight = 0.0
-            self._pending = [step for step, distance in zip(steps, distances, strict=True) if distance <= limit]
-            self._take_in()
+            near = [step for step, distance in zip(steps, distances, strict=True) if distance <= limit]
+            self._take_in(near, [1.0] * len(near))
             fitted = self._fit()
-            distances = [abs(seconds - math.fsum(map(mul, fitted, x))) for x, seconds, _ in steps]
+            distances = [abs(seconds - math.fsum(map(mul, fitted, x))) for x, seconds in steps]
             limit = median = sorted(distances)[len(distances) // 2]
             if round_ == CONCENTRATION_ROUNDS - 1:
                 limit = 3.0 * max(NORMAL_DEVIATION * median, SMALLEST_RELATIVE_DEVIATION * self._mean_seconds)

@@ -18,9 +18,10 @@ from ridgeline_exporters.engine.accounting import Accounting, Window
 from ridgeline_exporters.engine.control import Control, objectives_as_dict
 from ridgeline_exporters.engine.description import Description
 from ridgeline_exporters.engine.metrics import EngineCollector, Totals
-from ridgeline_exporters.engine.requests import ARRIVAL_FIELD, RequestState, admit
+from ridgeline_exporters.engine.requests import RequestState, admit
 from ridgeline_exporters.engine.server import Unavailable
 from ridgeline_exporters.engine.steps import read_step
+from ridgeline_exporters.engine.tokens import TokenClock
 from ridgeline_exporters.engine.weights import LoadedWeights
 from ridgeline_exporters.metric_family import Sample
 
@@ -52,19 +53,17 @@ class Exporter:
         self._description = description
         self._control = control
         self._monotonic = monotonic
-        self._wall = wall
         self.totals = Totals()
         self._accounting = Accounting(self.totals, description.shape, description.roof)
         self._window = Window(self.totals, monotonic())
         self._states: dict[str, RequestState] = {}
+        self._tokens = TokenClock(self.totals, self._states, control, wall)
         self._in_prompt: set[str] = set()
         """Requests whose prompt, or what they repeat of it, is not yet computed to its end."""
         self._in_flight: deque[float] = deque()
         """When each step that was scheduled and is not complete was started."""
         self._last_completion: float | None = None
         """Completion of the last step, while the engine has been busy since then; None after an idle time."""
-        self._last_tokens: float | None = None
-        """Completion of the last step that gave tokens."""
         self._prefilling = 0
         self._transferring = 0
         self._weights = "computed"
@@ -110,7 +109,7 @@ class Exporter:
     def after_finish(self, requests: Iterable[Any]) -> None:
         """Judge requests that were ended from outside: aborted by the client, or failed."""
         if self.up:
-            self._guard(self._judge_cut, requests)
+            self._guard(self._tokens.judge_cut, requests)
 
     def after_pause(self) -> None:
         """Note that the engine was paused or resumed: the time between is no step's. Requests may be kept meanwhile."""
@@ -160,99 +159,12 @@ class Exporter:
             self._prefilling = record.prefill.sequences
             running = bool(self._in_flight) or bool(self._scheduler.running)
             self._last_completion = completed if running else None
-        self._note_tokens(results, completed, not output.scheduled_spec_decode_tokens)
+        self._tokens.note(results, completed, not output.scheduled_spec_decode_tokens)
         blocked = self._scheduler.deferred_waiting
         self._transferring = sum(request.status.name == _WAITING_FOR_KV for request in blocked) if blocked else 0
         for request_id in output.finished_req_ids:
-            self._states.pop(request_id, None)
+            self._tokens.forget(request_id)
             self._in_prompt.discard(request_id)
-
-    def _note_tokens(self, results: Any, completed: float, single: bool) -> None:
-        """Clock the tokens of each request. Tokens of one step arrive together: they are one gap.
-
-        Nearly every request got its last token from the step before, so that the gap is the same for all of them. It
-        is measured and judged once.
-
-        Args:
-            results: what the scheduler gave out, client index → `EngineCoreOutputs`.
-            completed: monotonic time at which the tokens were there.
-            single: whether the step can have given each request one token at most.
-        """
-        last = self._last_tokens
-        gap = 0.0 if last is None else completed - last
-        promise = self._control.objectives.inter_token_seconds
-        late = promise is not None and gap > promise
-        usual = single and last is not None
-        states, times, any_tokens = self._states, 0, False
-        for outputs in results.values():
-            any_tokens = any_tokens or bool(outputs.outputs)
-            for output in outputs.outputs:
-                try:
-                    state = states[output.request_id]
-                except KeyError:
-                    continue
-                if usual and state.last_token == last and output.finish_reason is None:
-                    state.last_token = completed
-                    state.output_tokens += 1
-                    times += 1
-                    if late:
-                        state.late_gaps += 1
-                else:
-                    self._note_output(state, output, completed)
-        if times:
-            self.totals.gaps.observe(gap, times)
-        if any_tokens:
-            self._last_tokens = completed
-
-    def _note_output(self, state: RequestState, output: Any, completed: float) -> None:
-        """Clock what one request got, whatever it is."""
-        tokens = len(output.new_token_ids)
-        if tokens:
-            last = state.last_token
-            state.last_token = completed
-            state.output_tokens += tokens
-            state.tokens_beside_others += tokens - 1
-            if last is None:
-                self._first_token(state)
-            else:
-                gap, promise = completed - last, self._control.objectives.inter_token_seconds
-                self.totals.gaps.observe(gap)
-                if promise is not None and gap > promise:
-                    state.late_gaps += 1
-        if output.finish_reason is not None:
-            self._finished(state, output)
-
-    def _first_token(self, state: RequestState) -> None:
-        if state.arrival is None:
-            return
-        state.time_to_first_token = max(0.0, self._wall() - state.arrival)
-        if not state.handed_off:
-            self.totals.first_tokens.observe(state.time_to_first_token)
-
-    def _finished(self, state: RequestState, output: Any) -> None:
-        if state.handed_off:
-            if output.kv_transfer_params is not None and state.arrival is not None:
-                # The decode engine's clock starts here. Connectors read the fields they know and leave the rest.
-                output.kv_transfer_params[ARRIVAL_FIELD] = state.arrival
-            return
-        if not state.output_tokens or output.finish_reason.name in ("ABORT", "ERROR"):
-            return
-        totals = self.totals
-        totals.requests[state.outcome(self._control.objectives)] += 1
-        totals.prompt_tokens.observe(state.prompt_tokens)
-        totals.output_tokens.observe(state.output_tokens)
-
-    def _judge_cut(self, requests: Iterable[Any]) -> None:
-        now = self._wall()
-        for request in requests:
-            state = self._states.get(request.request_id)
-            if state is None:  # it was never scheduled
-                state = admit(request, request.num_prompt_tokens, 0)
-            if state.handed_off:
-                continue
-            outcome = state.outcome_when_cut(self._control.objectives, now)
-            if outcome is not None:
-                self.totals.requests[outcome] += 1
 
     # On HTTP threads. Only lengths are read from the scheduler: they cannot change half way.
 

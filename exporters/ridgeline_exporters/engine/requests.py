@@ -37,20 +37,35 @@ class Objectives:
     inter_token_seconds: float | None = None
 
 
+class Rhythm:
+    """Requests that get one token each from the same steps: what is the same for all of them is counted once."""
+
+    __slots__ = ("last_token", "late_gaps", "members", "tokens")
+
+    def __init__(self) -> None:
+        self.members: set[str] = set()
+        self.tokens = 0
+        """Tokens that a request got which was a member from the beginning."""
+        self.late_gaps = 0
+        self.last_token = 0.0
+        """Completion time of the step that gave the last tokens, on the monotonic clock."""
+
+
 class RequestState:
-    """One request as the exporter knows it. A plain slotted object: it is touched on every step."""
+    """One request as the exporter knows it."""
 
     __slots__ = (
+        "_last_token",
+        "_late_gaps",
+        "_output_tokens",
         "arrival",
         "boundary",
         "earlier_output_tokens",
         "external_tokens",
         "handed_off",
-        "last_token",
-        "late_gaps",
-        "output_tokens",
         "prefill_counted",
         "prompt_tokens",
+        "rhythm",
         "samples_from",
         "started",
         "time_to_first_token",
@@ -79,15 +94,31 @@ class RequestState:
         self.started = False
         """Whether a chunk of it was computed here."""
         self.prefill_counted = False
-        self.last_token: float | None = None
-        """Completion time of the step that gave the last token, on the monotonic clock."""
-        self.output_tokens = 0
+        self.rhythm: Rhythm | None = None
+        """The rhythm that it goes in. Its own counts are then what it had before, less the rhythm's at that time."""
+        self._last_token: float | None = None
+        self._output_tokens = 0
+        self._late_gaps = 0
         self.tokens_beside_others = 0
         """Output tokens that came in the same step as one before them: no gap lies between the two."""
         self.earlier_output_tokens = 0
         """Output tokens of earlier turns of a streaming session: they belong to its prompt now."""
-        self.late_gaps = 0
         self.time_to_first_token: float | None = None
+
+    @property
+    def last_token(self) -> float | None:
+        """Completion time of the step that gave the last token, on the monotonic clock."""
+        return self._last_token if self.rhythm is None else self.rhythm.last_token
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens that it got so far."""
+        return self._output_tokens if self.rhythm is None else self._output_tokens + self.rhythm.tokens
+
+    @property
+    def late_gaps(self) -> int:
+        """Gaps between its tokens that were longer than promised."""
+        return self._late_gaps if self.rhythm is None else self._late_gaps + self.rhythm.late_gaps
 
     @property
     def gaps(self) -> int:
@@ -102,6 +133,34 @@ class RequestState:
         """
         decoded = self.output_tokens - self.earlier_output_tokens
         return self.prompt_tokens + decoded - 1 if decoded > 0 else None
+
+    def note_tokens(self, count: int, completed: float, late: bool = False) -> None:
+        """Note tokens that came at once, of a request that goes in no rhythm.
+
+        Args:
+            count: how many.
+            completed: completion time of their step.
+            late: whether the gap before them was longer than promised.
+        """
+        self.tokens_beside_others += count - 1
+        self._last_token = completed
+        self._output_tokens += count
+        self._late_gaps += late
+
+    def join(self, rhythm: Rhythm) -> None:
+        """Go in a rhythm from its next step on."""
+        self.rhythm = rhythm
+        self._output_tokens -= rhythm.tokens
+        self._late_gaps -= rhythm.late_gaps
+
+    def leave(self) -> None:
+        """Take over from the rhythm what came in it; it still has to be taken from its members."""
+        rhythm = self.rhythm
+        if rhythm is not None:
+            self._last_token = rhythm.last_token
+            self._output_tokens += rhythm.tokens
+            self._late_gaps += rhythm.late_gaps
+            self.rhythm = None
 
     def go_on(self, prompt_tokens: int) -> None:
         """Note the next turn of a streaming session: what was there before is part of a longer prompt."""

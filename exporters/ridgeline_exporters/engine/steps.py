@@ -11,27 +11,13 @@ few integer operations a request.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from ridgeline_exporters.engine.requests import RequestState
 from ridgeline_exporters.roofline.windows import AttentionWindow, PhaseSums
 
-
-class Phase(enum.StrEnum):
-    """What a token is computed for."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
-
-
-class StepKind(enum.StrEnum):
-    """What a step holds."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
-    MIXED = "mixed"
+StepKind = Literal["prefill", "decode", "mixed"]
 
 
 class StepRecord:
@@ -49,8 +35,8 @@ class StepRecord:
     def kind(self) -> StepKind:
         """Whether the step holds prefill, decode or both."""
         if not self.decode.tokens:
-            return StepKind.PREFILL
-        return StepKind.MIXED if self.prefill.tokens else StepKind.DECODE
+            return "prefill"
+        return "mixed" if self.prefill.tokens else "decode"
 
 
 def read_step(
@@ -74,6 +60,7 @@ def read_step(
     scheduled: Mapping[str, int] = output.num_scheduled_tokens
     speculated: Mapping[str, list[int]] = output.scheduled_spec_decode_tokens
     behind = set() if in_prompt is None else in_prompt
+    rest: int = output.total_num_scheduled_tokens  # of those that are not looked at one by one
     for new in output.scheduled_new_reqs:
         state = states[new.req_id]
         if new.prompt_len > state.prompt_tokens:
@@ -81,23 +68,20 @@ def read_step(
         elif state.started:  # known already: preempted, as the second model runner reports it
             state.go_back()
         start, tokens = new.num_computed_tokens, scheduled[new.req_id]
+        rest -= tokens
         _add(record, new.req_id, state, start, tokens, len(speculated.get(new.req_id, ())), behind)
     cached = output.scheduled_cached_reqs
     resumed = cached.resumed_req_ids
     starts = cached.num_computed_tokens
-    apart = set[str]()
+    apart: set[str] = set()
     if behind or resumed:
-        apart = ((behind | resumed) & scheduled.keys()).difference(new.req_id for new in output.scheduled_new_reqs)
-    if in_prompt is None or speculated or _tokens(scheduled, apart, output) != len(starts) - len(apart):
+        apart = ((behind | resumed) & scheduled.keys()).difference([new.req_id for new in output.scheduled_new_reqs])
+        rest -= sum([scheduled[request_id] for request_id in apart])
+    if in_prompt is None or speculated or rest != len(starts) - len(apart):
         apart = set(cached.req_ids)
-    if not apart and starts:
-        record.decode.add_decodes([start + 1 for start in starts])
-        return record
-    contexts: list[int] = []  # of decodes of one token
-    for request_id, start in zip(cached.req_ids, starts, strict=True):
-        if request_id not in apart:
-            contexts.append(start + 1)
-            continue
+    places = [i for i, request_id in enumerate(cached.req_ids) if request_id in apart] if apart else []
+    for i in places:
+        request_id, start = cached.req_ids[i], starts[i]
         state, tokens = states[request_id], scheduled[request_id]
         drafts = len(speculated.get(request_id, ())) if speculated else 0
         if request_id in resumed:
@@ -110,15 +94,12 @@ def read_step(
             behind.discard(request_id)
             continue
         _add(record, request_id, state, start, tokens, drafts, behind)
-    if contexts:
-        record.decode.add_decodes(contexts)
+    if len(places) < len(starts):
+        alone = starts.copy() if places else starts  # decodes of one token
+        for i in reversed(places):
+            del alone[i]
+        record.decode.add_decodes(alone)
     return record
-
-
-def _tokens(scheduled: Mapping[str, int], apart: Iterable[str], output: Any) -> int:
-    """Tokens of a step that belong neither to new requests nor to those that are looked at one by one."""
-    total: int = output.total_num_scheduled_tokens
-    return total - sum(scheduled[r] for r in apart) - sum(scheduled[new.req_id] for new in output.scheduled_new_reqs)
 
 
 def _add(

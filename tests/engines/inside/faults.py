@@ -36,18 +36,19 @@ def _plant(file: Path) -> None:
     from ridgeline_exporters.engine.baseline import DecodeBaseline, StepModel
     from ridgeline_exporters.engine.control import Control
     from ridgeline_exporters.engine.exporter import Exporter
+    from ridgeline_exporters.engine.tokens import TokenClock
 
     places: dict[str, tuple[Any, str]] = {
         "limits": (Control, "apply"),
         "schedule": (Exporter, "_note_scheduled"),
         "update": (Exporter, "_account"),
-        "finish": (Exporter, "_judge_cut"),
+        "finish": (TokenClock, "judge_cut"),
         "read": (module, "read_step"),
         "totals": (Accounting, "add"),
         "window": (Window, "mark"),
         "baseline": (DecodeBaseline, "add"),
         "model": (StepModel, "add"),
-        "tokens": (Exporter, "_note_tokens"),
+        "tokens": (TokenClock, "note"),
         "scrape": (Exporter, "_counts"),
     }
     for name, (owner, attribute) in places.items():
