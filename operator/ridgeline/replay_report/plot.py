@@ -45,7 +45,8 @@ def logarithmic(values: Sequence[float], with_halves: bool = True) -> Axis:
     """Around the values, by powers of ten; from 1 to 10 where none is above 0."""
     above = [value for value in values if value > 0.0] or [1.0, 10.0]
     low, high = floor(log10(min(above)) + 1e-9), ceil(log10(max(above)) - 1e-9)
-    high = max(high, low + 1)
+    low -= 10.0**low > min(above)  # a logarithm next to a whole number may lie on either side of it
+    high = max(high + (10.0**high < max(above)), low + 1)
     every = -(-(high - low) // MOST_TICKS)
     ticks = [10.0**power for power in range(low, high + 1, every)]
     if with_halves and high - low <= 2:
