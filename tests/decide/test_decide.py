@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
 from ridgeline.decide.decision import decide
 from ridgeline.decide.plan import Decision, History, Plan
+from ridgeline.decide.scoreboard import Board
 from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot, StepTimes
 from tests.decide.fleets import LLAMA_8B, NOW, ONE_THREAD, chat, engines, idle, small_fleet, snapshot, spec
 
@@ -245,9 +247,9 @@ def test_an_idle_mixed_fleet_is_left_alone() -> None:
 def test_one_good_sample_does_not_restart_the_window() -> None:
     history = once(snapshot("mm", BUSY), TIGHT).history
     better = small_fleet(
-        1.0, 0.7, **{**STALLED, "missed_ratio": 0.015, "decode_stall_ratio": 0.06, "sampled_at": NOW + 20}
+        1.0, 0.7, **{**STALLED, "missed_ratio": 0.015, "decode_stall_ratio": 0.06, "sampled_at": NOW + 10}
     )
-    later = once(snapshot("mm", better), TIGHT, history=history, now=NOW + 20)
+    later = once(snapshot("mm", better), TIGHT, history=history, now=NOW + 10)
     assert later.history.wanted_since == NOW
 
 
@@ -293,18 +295,104 @@ def test_a_small_model_is_only_tuned() -> None:
     assert decision.recommendation.target.mode is Mode.MIXED
 
 
-def test_a_bad_budget_is_mended_at_once_and_the_split_follows() -> None:
+def test_a_split_that_may_begin_is_not_put_off_by_a_tune() -> None:
     decision = after(big("mmmmmmmm", chat(48.0, **STALLED), 8192), LARGE, 60)
+    assert decision.plan.action is Action.SPLIT
+
+
+def test_a_bad_budget_is_mended_while_a_split_has_to_rest() -> None:
+    resting = FleetStatus(cooldownUntilTime=to_rfc3339(NOW + 300))
+    decision = after(big("mmmmmmmm", chat(48.0, **STALLED), 8192), LARGE, 60, resting)
     assert decision.plan.action is Action.TUNE
     assert decision.recommendation is not None
     assert decision.recommendation.action is Action.SPLIT
 
 
-def test_a_lopsided_split_moves_one_engine_towards_the_best() -> None:
-    decision = after(big("pppddddd", chat(48.0, **STALLED)), LARGE, 60)
-    assert decision.plan.action is Action.REBALANCE
-    assert (decision.plan.target.prefill, decision.plan.target.decode) == (4, 4)
-    assert "the best split (6P:2D)" in decision.plan.message
+@pytest.mark.parametrize(
+    ("letters", "rate", "action", "target"),
+    [
+        pytest.param("ppppdddd", 48.0, Action.REBALANCE, (0, 5, 3), id="one engine off: one engine moves"),
+        pytest.param("pppddddd", 48.0, Action.MERGE, (8, 0, 0), id="engines off, and mixed engines would do"),
+        pytest.param("ppppdddd", 64.0, Action.REBALANCE, (0, 6, 2), id="engines off, and only the best split does"),
+    ],
+)
+def test_a_lopsided_split_goes_where_the_load_is_served(
+    letters: str, rate: float, action: Action, target: tuple[int, int, int]
+) -> None:
+    plan = after(big(letters, chat(rate, **STALLED)), LARGE, 60).plan
+    assert plan.action is action
+    assert (plan.target.mixed, plan.target.prefill, plan.target.decode) == target
+
+
+def test_a_split_is_not_rebalanced_into_misses_for_room_that_nobody_needs() -> None:
+    pressed = chat(56.0, missed_ratio=0.0)
+    decision = after(big("ppppppdd", pressed), LARGE, 60)
+    assert decision.plan.action is Action.HOLD
+
+
+def test_a_split_in_which_most_requests_miss_is_merged_whatever_the_model_says_of_it() -> None:
+    collapsed = chat(20.0, **{**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0})
+    decision = after(big("pppppddd", collapsed), LARGE, 60)
+    assert (decision.plan.action, decision.plan.reason) == (Action.MERGE, reasons.SPLIT_COLLAPSED)
+    crowded = chat(64.0, **{**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0})
+    held = after(big("ppppppdd", crowded), LARGE, 60)
+    assert held.plan.reason != reasons.SPLIT_COLLAPSED, "mixed engines would miss far more"
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_a_topology_that_failed_the_loads_of_lately_is_not_taken_for_the_load_of_now() -> None:
+    """On the load of now 5P:3D and 6P:2D do alike; on that of before, 5P:3D missed everything."""
+    seen = big("mmmmmmmm", chat(48.0, **STALLED), 512)
+    missed = {(0, p, 8 - p, None): 1.0 for p in range(1, 8)} | {(8, 0, 0, 2**n): 1.0 for n in range(7, 14)}
+    boards = tuple(Board(NOW - 5.0 * n, missed | {(0, 6, 2, None): 0.0}, 1.0) for n in range(8, 0, -1))
+    for history, prefill in ((History(), 5), (History(boards=boards), 6)):
+        recommendation = once(seen, LARGE, history=history).recommendation
+        assert recommendation is not None
+        assert recommendation.target.prefill == prefill
+
+
+def test_a_fleet_is_merged_only_when_mixed_engines_would_have_done_for_a_while() -> None:
+    quiet = snapshot("pd", small_fleet(0.3, 0.0))
+    rough = Board(NOW - 5.0, {(2, 0, 0, 2048): 0.5, (0, 1, 1, None): 0.0}, 0.5)
+    decision = once(quiet, TIGHT, history=History(boards=(rough,)))
+    assert decision.recommendation is not None
+    assert decision.recommendation.action is Action.HOLD
+    assert after(quiet, TIGHT, 60).plan.action is Action.MERGE
+
+
+@pytest.mark.parametrize("gap", [4.0, 6.0])
+def test_a_board_is_kept_for_each_window_and_no_longer_than_the_memory_reaches(gap: float) -> None:
+    history, seen = History(), snapshot("mm", BUSY, rules_window_seconds=5.0)
+    for n in range(40):
+        at = NOW + gap * n
+        fresh = replace(seen, signals=replace(BUSY, sampled_at=at))
+        history = once(fresh, TIGHT, history=history, now=at).history
+    times = [board.time for board in history.boards]
+    assert all(later - earlier >= 5.0 for earlier, later in pairwise(times))
+    assert times[0] >= NOW + 39 * gap - 60.0 - gap
+    assert len(times) > 5
+
+
+# ---------------------------------------------------------------- before anything is known
+
+
+def test_engines_that_nobody_has_used_yet_begin_with_a_budget_that_keeps_the_objective() -> None:
+    fresh = replace(chat(48.0), output_tokens=None, missed_ratio=0.0)
+    plan = once(big("mmmmmmmm", fresh, 8192), LARGE).plan
+    assert (plan.action, plan.reason) == (Action.TUNE, reasons.STARTING_BUDGET)
+    assert plan.target.tokenBudget == 256
+    assert "by the roofline" in plan.message
+    tuned_before = FleetStatus(lastDecision=tuned(NOW - 600))
+    for other in (
+        once(big("mmmmmmmm", fresh, 8192), LARGE, status=tuned_before),
+        once(big("mmmmmmmm", fresh, 256), LARGE),
+        once(big("mmmmmmmm", fresh, 8192), spec(8, "Recommend")),
+        once(big("mmmmmmmm", replace(fresh, peak_flops=None), 8192), LARGE),
+        once(big("ppppppdd", fresh, 8192), LARGE),
+    ):
+        assert (other.plan.action, other.plan.reason) == (Action.HOLD, reasons.METRICS_INCOMPLETE)
 
 
 def test_overload_in_which_everything_misses_holds() -> None:
@@ -349,10 +437,13 @@ def test_recommend_stops_at_the_recommendation() -> None:
     assert decision.recommendation.message in decision.plan.message
 
 
-def test_auto_waits_for_the_window_and_tunes_after_a_third_of_it() -> None:
-    assert after(snapshot("mm", BUSY), TIGHT, 40).plan.reason == reasons.STABILIZING
-    assert after(snapshot("mm", BUSY), EASY, 10).plan.reason == reasons.STABILIZING
-    assert after(snapshot("mm", BUSY), EASY, 15).plan.action is Action.TUNE
+def test_auto_waits_for_the_window_and_acts_after_a_third_of_it_where_it_costs_nothing_or_gains_much() -> None:
+    some = small_fleet(1.0, 0.7, **{**STALLED, "missed_ratio": 0.1, "gaps_late_ratio": 0.1})
+    assert after(snapshot("mm", some), TIGHT, 40).plan.reason == reasons.STABILIZING
+    assert after(snapshot("mm", some), TIGHT, 45).plan.action is Action.SPLIT
+    for objectives, action in ((EASY, Action.TUNE), (TIGHT, Action.SPLIT)):
+        assert after(snapshot("mm", BUSY), objectives, 10).plan.reason == reasons.STABILIZING
+        assert after(snapshot("mm", BUSY), objectives, 15).plan.action is action
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,9 @@ def test_an_idle_fleet_misses_nothing() -> None:
 
 
 def test_measured_step_times_come_before_the_roofline() -> None:
-    assert step_times(replace(LLAMA_70B, measured_steps=ONE_THREAD)) == ONE_THREAD
+    steps = step_times(replace(LLAMA_70B, measured_steps=ONE_THREAD))
+    assert steps is not None
+    assert replace(steps, untried=None) == ONE_THREAD
     broken = replace(ONE_THREAD, seconds_per_prefill_token=float("nan"))
     fallback = step_times(replace(LLAMA_70B, measured_steps=broken))
     assert fallback is not None

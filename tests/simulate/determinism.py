@@ -65,7 +65,7 @@ def arrivals() -> Iterator[Arrival]:
     dice = random.Random(1)
     now = 0.0
     while now < SECONDS:
-        rate, prompt, output = (3.2, 4500, 250) if now < HEAVY_SECONDS else (0.3, 900, 60)
+        rate, prompt, output = (2.8, 4500, 250) if now < HEAVY_SECONDS else (0.3, 900, 60)
         yield Arrival(now, 1 + int(dice.random() * 2 * prompt), 1 + int(dice.random() * 2 * output))
         now += dice.expovariate(rate)
 
@@ -73,7 +73,7 @@ def arrivals() -> Iterator[Arrival]:
 def replay() -> dict[str, Any]:
     """The results, what was done, and the numbers of each pass."""
     shape = ModelShape.from_config(catalogue.find_model("meta-llama/Llama-3.1-70B"), parallelism=Parallelism(4))
-    plant = Plant(shape, hardware.find("H100-SXM5-80GB"), 3, 2000, 40)
+    plant = Plant(shape, hardware.find("H100-SXM5-80GB"), 3, 2000, 25)
     results, policy = Results(), Recorder(plant)
     fleet = Fleet(plant.settings(), EngineCost(plant.shape, plant.accelerator), least_load(), results.done)
     results.watch(fleet)

@@ -244,9 +244,10 @@ def test_dynamo_moves_within_a_fixed_total(
 
 def test_traffic_without_a_request_that_ended_is_not_known() -> None:
     counters = Counters()
-    counters.arrivals = 5
+    for _ in range(5):
+        counters.arrived(1000)
     assert dynamo.Traffic.between(Counters(), counters, 180.0) is None
-    counters.finished(Outcome.MET, 1000, 50)
+    counters.finished(Outcome.MET, 50)
     assert dynamo.Traffic.between(Counters(), counters, 2.0) == dynamo.Traffic(2.5, 1000.0, 50.0)
 
 

@@ -97,10 +97,14 @@ def test_signals_are_what_happened_in_the_window() -> None:
     assert isinstance(signals, Signals)
     newest, oldest = 95.0, 55.0  # evaluated at 97.5 s over the 45 s before it
     inside = [e for e in ended if oldest < e[0] <= newest]
-    assert signals.requests_per_second == pytest.approx(len(inside) / (newest - oldest))
+    came = [arrival for arrival in steady(120.0, 4.0) if oldest < arrival.seconds <= newest]
+    assert signals.requests_per_second == pytest.approx(len(came) / (newest - oldest))
     assert signals.prompt_tokens is not None
     mean = sum(tokens * weight for tokens, weight in signals.prompt_tokens)
-    assert mean == pytest.approx(sum(e[1] for e in inside) / len(inside), rel=0.01)
+    assert mean == pytest.approx(sum(a.prompt_tokens for a in came) / len(came), rel=0.01)
+    assert signals.output_tokens is not None
+    mean = sum(tokens * weight for tokens, weight in signals.output_tokens)
+    assert mean == pytest.approx(sum(e[2] for e in inside) / len(inside), rel=0.01)
     assert signals.missed_ratio is not None
     assert signals.inter_token_p99_seconds is not None
     assert signals.engines_reporting == 4

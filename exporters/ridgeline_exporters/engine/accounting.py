@@ -81,7 +81,7 @@ class Accounting:
         totals.busy_seconds["decode"] += seconds - prefill_seconds
         if decode.tokens:
             self._decode_time(record, seconds)
-        self._model.add(decode.sequences, decode.kv_tokens, prefill.tokens, seconds)
+        self._model.add(decode.sequences, decode.kv_tokens, prefill.tokens, prefill.attended_pairs, seconds)
 
     def _work(self, phase: Phase, sums: PhaseSums, step_tokens: int) -> PhaseWork | None:
         if self._shape is None or not sums.tokens:

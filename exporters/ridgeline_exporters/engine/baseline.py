@@ -217,16 +217,20 @@ class DecodeBaseline:
 
 
 class StepModel:
-    """Seconds of any step = fixed + per decode sequence + per KV token of the decodes + per prefill token."""
+    """Seconds of any step = fixed + per decode sequence + per KV token of the decodes + per prefill token + per pair.
 
-    TERMS = ("fixed", "decode_sequence", "kv_token", "prefill_token")
+    A pair is a prefill token and a key that it attends to: deep in a long prompt they outweigh the tokens.
+    """
+
+    TERMS = ("fixed", "decode_sequence", "kv_token", "prefill_token", "prefill_pair")
 
     def __init__(self) -> None:
         self._regression = RobustRegression(len(self.TERMS))
 
-    def add(self, sequences: int, kv_tokens: int, prefill_tokens: int, seconds: float) -> None:
+    def add(self, sequences: int, kv_tokens: int, prefill_tokens: int, prefill_pairs: int, seconds: float) -> None:
         """Learn from a step."""
-        self._regression.add((1.0, float(sequences), float(kv_tokens), float(prefill_tokens)), seconds)
+        row = (1.0, float(sequences), float(kv_tokens), float(prefill_tokens), float(prefill_pairs))
+        self._regression.add(row, seconds)
 
     def terms(self) -> dict[str, float]:
         """The terms that are known."""

@@ -18,6 +18,7 @@ from ridgeline.api.fleet import (
     InferenceFleet,
     LastDecision,
     Role,
+    Step,
     TopologyStatus,
     TransitionStatus,
 )
@@ -116,7 +117,8 @@ def _pause(transition: TransitionStatus, step: StepPlan, now: float, interval: f
     """Seconds to the next look at a transition: none while there is something to do, short until routers follow."""
     if step.transition is None:
         return min(TRANSITION_SECONDS, interval)
-    if step.roles or step.limits or step.transition.step != transition.step:
+    setting = bool(step.limits) and transition.step is Step.SET_LIMITS
+    if step.roles or setting or step.transition.step != transition.step:
         return AT_ONCE
     if not step.routed and now - from_rfc3339(step.transition.stepTime) < ROUTING_PATIENCE_SECONDS:
         return ROUTING_SECONDS

@@ -381,8 +381,12 @@ class TransitionStatus(Model):
     """KV transfers that had failed when the roles were switched."""
     prefillsAtSwitch: Annotated[int, Field(ge=0)] | None = None
     """Requests whose prefill the prefill engines had finished when their traffic began to be judged."""
+    requestsAtSwitch: Annotated[int, Field(ge=0)] | None = None
+    """Requests that the engines held when the roles were switched: the queue that the new topology inherits."""
     missedPermilleAtStart: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Share of requests that missed their objectives when the transition began."""
+    missedPermilleIfUnchanged: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Share that was forecast to miss them in the topology before."""
 
 
 class Condition(Model):

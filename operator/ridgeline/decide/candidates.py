@@ -13,10 +13,13 @@ from math import isnan
 
 from ridgeline.api.fleet import Mode, TopologyStatus
 from ridgeline.decide.question import Question
+from ridgeline.decide.scoreboard import Board, Key, key_of, remembered
 from ridgeline.decide.whatif import HEADROOM, Forecast, Load, mixed, split
 
 SMALLEST_BUDGET_TOKENS = 128
 TIE = 0.005
+MEMORY_WEIGHT = 0.5
+"""What the loads of the last quarter of an hour weigh beside the load of now."""
 CALM_LOAD = 1.3
 """A fleet is merged only when mixed engines would do at this multiple of the load: room for it to come back."""
 
@@ -29,7 +32,16 @@ class Candidate:
     forecast: Forecast
     """At the measured load."""
     missed: float
-    """Mean share of misses at the measured load and with headroom: what candidates are compared by."""
+    """Mean share of misses at the measured load and with headroom."""
+    remembered: float | None = None
+    """The same on the loads of lately, on average; None without memory."""
+
+    @property
+    def score(self) -> float:
+        """Share of misses now and lately together: what candidates are compared by."""
+        if self.remembered is None:
+            return self.missed
+        return (1.0 - MEMORY_WEIGHT) * self.missed + MEMORY_WEIGHT * self.remembered
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,7 @@ class Assessment:
     @cached_property
     def today(self) -> Candidate:
         """The topology of now."""
-        return score(self.load, self.question.today, self.question.budget)
+        return score(self.load, self.question.today, self.question.budget, self.question.history.boards)
 
     @cached_property
     def mixed(self) -> tuple[Candidate, ...]:
@@ -78,6 +90,11 @@ class Assessment:
         """Whether every candidate misses more than it meets: their order is noise then."""
         others = [self.best_split.missed] if self.best_split else []
         return min(self.today.missed, self.best_mixed.missed, *others) > 0.5
+
+    def board(self, now: float) -> Board:
+        """What is to be remembered of this pass."""
+        everyone = (*self.mixed, *self.splits)
+        return Board(now, {key_of(c.topology): c.missed for c in everyone}, self.mixed_when_busier)
 
     def split_with(self, prefill: int) -> Candidate | None:
         """The candidate with so many prefill engines."""
@@ -149,11 +166,13 @@ def _feasible(question: Question, prefills: Iterable[int]) -> Iterator[TopologyS
 # ---------------------------------------------------------------- the scores
 
 
-def score(load: Load, topology: TopologyStatus, budget: int) -> Candidate:
+def score(load: Load, topology: TopologyStatus, budget: int, boards: tuple[Board, ...] = ()) -> Candidate:
     """One candidate on this load; `budget` is that of mixed engines where the topology does not tell."""
     now = forecast(load, topology, budget)
     busier = replace(load, requests_per_second=HEADROOM * load.requests_per_second)
-    return Candidate(topology, now, (now.missed + forecast(busier, topology, budget).missed) / 2.0)
+    missed = (now.missed + forecast(busier, topology, budget).missed) / 2.0
+    known = topology if topology.tokenBudget else topology.model_copy(update={"tokenBudget": budget})
+    return Candidate(topology, now, missed, remembered(boards, key_of(known)))
 
 
 def forecast(load: Load, topology: TopologyStatus, budget: int) -> Forecast:
@@ -170,21 +189,17 @@ def forecast(load: Load, topology: TopologyStatus, budget: int) -> Forecast:
 def _scored(
     load: Load, generators: tuple[Callable[[Question], Iterator[TopologyStatus]], ...], question: Question
 ) -> tuple[Candidate, ...]:
-    topologies = dict.fromkeys(_key(t) for generate in generators for t in generate(question))
-    return tuple(score(load, _topology(key), question.budget) for key in topologies)
+    keys = dict.fromkeys(key_of(t) for generate in generators for t in generate(question))
+    return tuple(score(load, _topology(key), question.budget, question.history.boards) for key in keys)
 
 
-def _key(topology: TopologyStatus) -> tuple[int, int, int, int | None]:
-    return topology.mixed, topology.prefill, topology.decode, topology.tokenBudget
-
-
-def _topology(key: tuple[int, int, int, int | None]) -> TopologyStatus:
+def _topology(key: Key) -> TopologyStatus:
     mixed_engines, prefill, decode, budget = key
     mode = Mode.SPLIT if prefill else Mode.MIXED
     return TopologyStatus(mode=mode, mixed=mixed_engines, prefill=prefill, decode=decode, tokenBudget=budget)
 
 
 def _best(candidates: tuple[Candidate, ...]) -> Candidate:
-    assert not any(isnan(c.missed) for c in candidates)
-    least = min(c.missed for c in candidates)
-    return next(c for c in candidates if c.missed <= least + TIE)
+    assert not any(isnan(c.score) for c in candidates)
+    least = min(c.score for c in candidates)
+    return next(c for c in candidates if c.score <= least + TIE)

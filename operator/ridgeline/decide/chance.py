@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import erfc, exp, floor, hypot, sqrt
+from math import erfc, exp, floor, hypot, log, pi, sqrt
 
 STEP_SPREAD = 0.10
 """A step is never exactly as long as modelled: relative width of the normal tail."""
@@ -52,3 +52,46 @@ def either(*parts: float) -> float:
     for part in parts:
         kept *= 1.0 - min(1.0, max(0.0, part))
     return min(1.0, max(0.0, 1.0 - kept))
+
+
+def waiting(servers: int, utilization: float) -> float:
+    """Probability that all servers of a common queue are busy: Erlang's second formula; 1 from full use on."""
+    if utilization >= 1.0:
+        return 1.0
+    offered, blocked = servers * utilization, 1.0
+    for n in range(1, servers + 1):
+        blocked = offered * blocked / (n + offered * blocked)
+    return blocked / (1.0 - utilization * (1.0 - blocked))
+
+
+def longer_wait(seconds: float, drift: float, variance: float, horizon_seconds: float) -> float:
+    """Probability that a queue which was empty at first is longer than this at a moment within the horizon.
+
+    The queue as a Brownian motion reflected at zero (Harrison 1985, section 1.8), at three moments of the horizon.
+
+    Args:
+        seconds: of waiting.
+        drift: seconds by which the queue grows in a second; below 0 where there is capacity left.
+        variance: of that, in s²/s.
+        horizon_seconds: from the empty queue to the last moment.
+    """
+    if seconds <= 0.0:
+        return 1.0
+    total = 0.0
+    for part in (1 / 6, 1 / 2, 5 / 6):
+        passed = part * horizon_seconds
+        if variance <= 0.0:
+            total += float(drift * passed > seconds)
+            continue
+        spread = sqrt(variance * passed)
+        total += 0.5 * erfc((seconds - drift * passed) / spread / sqrt(2.0))
+        reflected = (seconds + drift * passed) / spread
+        total += exp(min(0.0, 2.0 * drift * seconds / variance + _log_tail(reflected)))
+    return min(1.0, total / 3.0)
+
+
+def _log_tail(deviations: float) -> float:
+    """Logarithm of the probability that a normal variable lies so many deviations above its mean."""
+    if deviations < 10.0:
+        return log(0.5 * erfc(deviations / sqrt(2.0)))
+    return -deviations * deviations / 2.0 - log(deviations * sqrt(2.0 * pi))

@@ -22,14 +22,16 @@ from ridgeline.decide.levers import LEVERS
 from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.repairs import REPAIRS, URGENT, remembered_split
+from ridgeline.decide.scoreboard import Board, is_due, kept
 from ridgeline.decide.snapshot import Snapshot
+from ridgeline.decide.starting_budget import starting_budget
 from ridgeline.decide.static_target import is_static_target, static_target
 from ridgeline.decide.triggers import TRIGGERS, Trigger, missed_text
-from ridgeline.decide.whatif import Load
 from ridgeline.decide.wording import percent, topology_text
 
-TUNE_WINDOW_SHARE = 1 / 3
-"""A token budget is changed after a third of the window: it costs nothing, and waiting costs misses."""
+QUICK_WINDOW_SHARE = 1 / 3
+"""What costs nothing (a token budget) or gains much is done after a third of the window: waiting costs misses."""
+CLEAR_GAIN = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,8 @@ class Advice:
     """The cheapest lever that helps, or a hold."""
     recommendation: Plan
     """Where it should end."""
-    burst: float
-    """How bursty arrivals are, to be remembered."""
+    scores: Assessment
+    """How the candidates would do, to be remembered."""
 
 
 def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: History, now: float) -> Decision:
@@ -59,11 +61,14 @@ def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: Hi
             return _unless_resting(question, plan, None, history)
     blind = first(GUARDS, question)
     advice = None if blind else advise(question)
-    history = replace(history, burst=advice.burst) if advice else history
+    if advice:
+        history = replace(history, burst=advice.scores.load.burst, boards=_boards(question, advice.scores))
     if spec.topology.policy is Policy.STATIC:
         return _static(question, advice, history)
     if advice is None:
         assert blind is not None
+        if plan := starting_budget(question):
+            return Decision(plan, None, _settled(history))
         return _held(question, history, blind)
     if spec.topology.policy is Policy.RECOMMEND:
         return _recommended(question, advice, history)
@@ -81,26 +86,26 @@ def advise(question: Question) -> Advice:
     scores = Assessment(question, load)
     trigger = next((found for look in TRIGGERS if (found := look(question, scores))), None)
     if trigger is None:
-        return _stay(question, load, scores, reasons.OBJECTIVES_MET, _fine(question, scores))
-    if scores.overloaded:
+        return _stay(question, scores, reasons.OBJECTIVES_MET, _fine(question, scores))
+    if scores.overloaded and trigger.reason != reasons.SPLIT_COLLAPSED:
         least = percent(min(c.missed for c in (scores.today, scores.best_mixed, scores.best_split or scores.today)))
         message = (
             f"{trigger.evidence}; whatever the topology, at least {least} would miss: the fleet needs more engines"
         )
-        return _stay(question, load, scores, reasons.OVERLOADED, message)
+        return _stay(question, scores, reasons.OVERLOADED, message)
     plans = [plan for lever in LEVERS if (plan := lever(question, scores, trigger))]
     if not plans:
-        return _stay(question, load, scores, reasons.NOTHING_BETTER, _nothing_better(scores, trigger))
-    return Advice(plans[0], plans[-1], load.burst)
+        return _stay(question, scores, reasons.NOTHING_BETTER, _nothing_better(scores, trigger))
+    return Advice(plans[0], plans[-1], scores)
 
 
-def _stay(question: Question, load: Load, scores: Assessment, reason: str, message: str) -> Advice:
+def _stay(question: Question, scores: Assessment, reason: str, message: str) -> Advice:
     hold = Plan(Action.HOLD, reason, message, question.today)
     if not question.split:
-        return Advice(hold, hold, load.burst)
+        return Advice(hold, hold, scores)
     # A split has no token budget of its own: the best one for mixed engines is kept for the way back.
     target = question.today.model_copy(update={"tokenBudget": scores.best_mixed.topology.tokenBudget})
-    return Advice(hold, replace(hold, target=target), load.burst)
+    return Advice(hold, replace(hold, target=target), scores)
 
 
 def _fine(question: Question, scores: Assessment) -> str:
@@ -135,7 +140,7 @@ def _agreed(question: Question, advice: Advice, history: History) -> Decision:
         return Decision(plan, advice.recommendation, _settled(history))
     history = _wanting(question, plan, history)
     assert history.wanted_since is not None
-    share = TUNE_WINDOW_SHARE if plan.action is Action.TUNE else 1.0
+    share = QUICK_WINDOW_SHARE if plan.action is Action.TUNE or plan.gain >= CLEAR_GAIN else 1.0
     window = share * question.spec.rules.stabilizationWindowSeconds
     stood = question.now - history.wanted_since
     if stood < window:
@@ -186,6 +191,11 @@ def _hold(question: Question, reason: str, message: str) -> Plan:
 
 
 # ---------------------------------------------------------------- memory
+
+
+def _boards(question: Question, scores: Assessment) -> tuple[Board, ...]:
+    boards, window = question.history.boards, question.snapshot.rules_window_seconds
+    return kept(boards, scores.board(question.now), window) if is_due(boards, question.now, window) else boards
 
 
 def _settled(history: History) -> History:

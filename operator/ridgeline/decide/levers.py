@@ -21,35 +21,47 @@ from ridgeline.decide.triggers import Trigger
 TUNE_GAIN = 0.01
 """Points of requests met that another budget must bring: budgets halve, so a smaller gain is noise."""
 REBALANCE_GAIN = 0.02
+MIXED_COST = 0.10
+"""What mixed engines may miss more than a split that is engines away: they take any load as it comes."""
+FAR_GAIN = 0.25
+"""Where the next split would still miss so much more than the best one, engines are not moved one at a time."""
 SMALL_MODEL_WEIGHT_BYTES = 32e9
 """A model that fits one GPU: its best token budget hides nearly all stalls, and the what-if model flatters splits."""
 SMALL_MODEL_LEAN = 0.03
 """Extra points that a split must bring for a small model."""
 
+WITHOUT_COMPARISON = frozenset({reasons.CALM, reasons.KV_TRANSFERS_FAIL, reasons.SPLIT_COLLAPSED})
+"""Reasons to merge that do not ask which split the what-if model likes best."""
+
 Lever = Callable[[Question, Assessment, Trigger], Plan | None]
 
 
 def tune(question: Question, scores: Assessment, trigger: Trigger) -> Plan | None:
-    """Give mixed engines a better token budget, also on the way to a split that takes longer to agree on."""
+    """Give mixed engines a better token budget, unless a split is better still and may begin."""
     if question.split or question.today.tokenBudget is None:  # an engine that does not tell its budget takes none
         return None
-    gain = scores.today.missed - scores.best_mixed.missed
-    needed = question.spec.rules.tolerancePercent / 100.0 if _split_wins(question, scores) else TUNE_GAIN
-    if scores.best_mixed.topology.tokenBudget == question.budget or gain <= max(needed, TUNE_GAIN):
+    if _split_wins(question, scores) and not question.cooling_down:  # its misses would be those of two changes
+        return None
+    gain = scores.today.score - scores.best_mixed.score
+    if scores.best_mixed.topology.tokenBudget == question.budget or gain <= TUNE_GAIN:
         return None
     return _plan(question, Action.TUNE, scores.best_mixed, scores, trigger)
 
 
 def rebalance(question: Question, scores: Assessment, trigger: Trigger) -> Plan | None:
-    """Move one engine towards the best split; one at a time, so that each move can be judged."""
+    """Move one engine towards the best split, so that each move can be judged; all of them where one is not enough."""
     best, today = scores.best_split, scores.today
     if not question.split or best is None or trigger.reason in (reasons.CALM, reasons.KV_TRANSFERS_FAIL):
         return None
-    if today.missed - best.missed <= REBALANCE_GAIN or _mixed_wins(question, scores):
+    if today.score - best.score <= REBALANCE_GAIN or _mixed_wins(question, scores) or _far_off(question, scores):
         return None
     way = (best.topology.prefill > question.today.prefill) - (best.topology.prefill < question.today.prefill)
     neighbour = scores.split_with(question.today.prefill + way)
-    if way == 0 or neighbour is None or neighbour.missed > today.missed + TUNE_GAIN:
+    if neighbour is not None and neighbour.missed - best.missed > FAR_GAIN:
+        neighbour = best
+    if way == 0 or neighbour is None or neighbour.score > today.score + TUNE_GAIN:
+        return None
+    if neighbour.forecast.missed > today.forecast.missed + TUNE_GAIN:  # room for more load is no reason to miss now
         return None
     return _plan(question, Action.REBALANCE, neighbour, scores, trigger)
 
@@ -65,7 +77,7 @@ def merge(question: Question, scores: Assessment, trigger: Trigger) -> Plan | No
     """Make all engines mixed again, when they would do as well or the split does harm."""
     if not question.split:
         return None
-    if trigger.reason not in (reasons.CALM, reasons.KV_TRANSFERS_FAIL) and not _mixed_wins(question, scores):
+    if trigger.reason not in WITHOUT_COMPARISON and not (_mixed_wins(question, scores) or _far_off(question, scores)):
         return None
     return _plan(question, Action.MERGE, scores.best_mixed, scores, trigger)
 
@@ -81,17 +93,34 @@ def _needed_gain(question: Question) -> float:
 
 def _split_wins(question: Question, scores: Assessment) -> bool:
     best = scores.best_split
-    return best is not None and scores.best_mixed.missed - best.missed > _needed_gain(question)
+    return best is not None and scores.best_mixed.score - best.score > _needed_gain(question)
 
 
 def _mixed_wins(question: Question, scores: Assessment) -> bool:
     """Whether mixed engines beat the best split, and today's, by more than the tolerance."""
-    splits = min(c.missed for c in (scores.today, scores.best_split or scores.today))
-    return splits - scores.best_mixed.missed > question.spec.rules.tolerancePercent / 100.0
+    splits = min(c.score for c in (scores.today, scores.best_split or scores.today))
+    return splits - scores.best_mixed.score > question.spec.rules.tolerancePercent / 100.0
+
+
+def _far_off(question: Question, scores: Assessment) -> bool:
+    """Whether the load has become another one: the best split lies engines away, and mixed engines carry it as well."""
+    best, today = scores.best_split, scores.today
+    if best is None or abs(best.topology.prefill - question.today.prefill) < 2:
+        return False
+    if today.forecast.missed - scores.best_mixed.forecast.missed <= FAR_GAIN:
+        return False
+    return scores.best_mixed.forecast.missed <= best.forecast.missed + MIXED_COST
 
 
 def _plan(question: Question, action: Action, chosen: Candidate, scores: Assessment, trigger: Trigger) -> Plan:
     target = chosen.topology
     if target.mode is Mode.SPLIT:  # kept for the way back to mixed engines
         target = target.model_copy(update={"tokenBudget": scores.best_mixed.topology.tokenBudget})
-    return Plan(action, trigger.reason, explain(question, action, chosen, scores, trigger), target)
+    return Plan(
+        action,
+        trigger.reason,
+        explain(question, action, chosen, scores, trigger),
+        target,
+        gain=scores.today.score - chosen.score,
+        unchanged_missed=scores.today.forecast.missed,
+    )

@@ -12,13 +12,15 @@ DECODE_BUDGET_TOKENS = 256
 def limit_for(engine: EngineState, token_budget: int | None) -> int | None:
     """Budget that an engine of this role should have; None when there is nothing to ask of it.
 
-    Prefill engines get all they can take. Decode engines get twice the sequences they hold, in powers of two, so that
+    Prefill engines get all they can take, once fewer requests decode there, from when they were mixed, than prompts
+    wait: a full step of prefill makes the gaps of the ones late, small steps the first tokens of the others. Decode engines get twice the sequences they hold, in powers of two, so that
     every sequence advances in each step and little prefill fits beside. Mixed engines get the fleet's budget.
     """
     if engine.maximum_tokens is None:
         return None
     if engine.role is Role.PREFILL:
-        return engine.maximum_tokens
+        spared = (engine.decoding_requests or 0) > (engine.waiting_requests or 0)
+        return engine.limit_tokens if spared else engine.maximum_tokens
     if engine.role is Role.DECODE:
         room = DECODE_BUDGET_TOKENS
         while room < 2 * (engine.running_requests or 0):

@@ -52,3 +52,9 @@ def kv_failures(snapshot: Snapshot) -> int:
 def prefills(snapshot: Snapshot) -> int:
     """Requests whose prefill the engines that are prefill engines now have finished since they started."""
     return int(fsum(max(0.0, e.prompt_requests or 0.0) for e in snapshot.live if e.role is Role.PREFILL))
+
+
+def held_requests(snapshot: Snapshot) -> int | None:
+    """Requests that the live engines hold, waiting or running; None where one does not tell."""
+    counts = [e.running_requests for e in snapshot.live]
+    return None if None in counts else sum(count for count in counts if count is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ridgeline.api.fleet import Action, TopologyStatus
+from ridgeline.decide.scoreboard import Board
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,10 @@ class Plan:
     message: str
     target: TopologyStatus
     """Topology to reach; today's for a Hold."""
+    gain: float = 0.0
+    """Share of requests that it saves from missing, by the what-if model."""
+    unchanged_missed: float | None = None
+    """Share that would miss without it, by the same model; None where nothing was weighed."""
 
     @property
     def changes_roles(self) -> bool:
@@ -37,6 +42,8 @@ class History:
     burst: float = 1.0
     """How bursty arrivals were when the fleet was last mixed (`calibration.py`): a split cannot show it, so that the
     status keeps it meanwhile."""
+    boards: tuple[Board, ...] = ()
+    """How the candidates would have done lately, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from ridgeline.api.times import from_rfc3339
 from ridgeline.decide.plan import History
 from ridgeline.decide.snapshot import Signals, Snapshot
 from ridgeline.decide.step_times import step_times
-from ridgeline.decide.whatif import Load
+from ridgeline.decide.whatif import Load, mean_context
 
 DEFAULT_MAXIMUM_TOKENS = 2048
 """Token budget taken for granted where no engine tells its own."""
@@ -78,19 +78,26 @@ class Question:
         known = [t for t in times if t is not None]
         return max(known) if known else None
 
+    @property
+    def cooling_down(self) -> bool:
+        """Whether the rest after the last transition is not over."""
+        return self.cooldown_until is not None and self.now < self.cooldown_until
+
     def load(self) -> Load | None:
         """The measured load for the what-if model; None when a part of it is not known."""
         signals = self.signals
         if signals is None or signals.requests_per_second is None:
             return None
-        steps = step_times(signals)
+        prompts, outputs = signals.prompt_tokens or (), signals.output_tokens or ()
+        context = mean_context(prompts, outputs)
+        steps = step_times(signals, self.maximum_tokens if self.split else self.budget, context)
         if steps is None:
             return None
         objectives = self.spec.objectives
         return Load(
             requests_per_second=max(0.0, signals.requests_per_second),
-            prompts=signals.prompt_tokens or (),
-            outputs=signals.output_tokens or (),
+            prompts=prompts,
+            outputs=outputs,
             steps=steps,
             first_token_objective_seconds=objectives.timeToFirstTokenMilliseconds / 1000.0,
             inter_token_objective_seconds=objectives.interTokenLatencyMilliseconds / 1000.0,

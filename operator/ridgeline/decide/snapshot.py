@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 
 from ridgeline.api.fleet import Mode, Role, TopologyStatus
 
@@ -34,6 +35,10 @@ class EngineState:
     restarts: int = 0
     running_requests: int | None = None
     """Requests that the engine holds now: the least busy engines change their role first."""
+    waiting_requests: int | None = None
+    """Those among them of which nothing has been computed here."""
+    decoding_requests: int | None = None
+    """Those among them that have their first token and get more here."""
     limit_tokens: int | None = None
     """Token budget in force (`max_num_scheduled_tokens`)."""
     maximum_tokens: int | None = None
@@ -67,15 +72,21 @@ class StepTimes:
     seconds_per_prefill_token: float
     source: str
     """"measured" or "roofline"."""
+    seconds_per_prefill_pair: float = 0.0
+    """For each key that a prefill token attends to; 0 while the engines cannot tell it from the tokens."""
     hidden_seconds: float = 0.0
     """Part of `fixed_seconds` behind which prefill tokens hide: weights stream while a chunk is computed."""
+    tried_prefill_tokens: float = inf
+    """Largest chunk that the engines may have measured: what larger ones take, small ones do not tell."""
+    untried: StepTimes | None = None
+    """A model whose chunks are the least that larger ones take."""
 
     @classmethod
     def measured(cls, terms: Mapping[str, float]) -> StepTimes | None:
         """What engines have measured, by the names that their exporters give the terms.
 
         Returns:
-            None as long as a term is not known: the engines have not seen every kind of step yet.
+            None as long as a term is not known, other than that of pairs: the engines have not seen every kind of step yet.
         """
         try:
             return cls(
@@ -84,13 +95,17 @@ class StepTimes:
                 seconds_per_kv_token=terms["kv_token"],
                 seconds_per_prefill_token=terms["prefill_token"],
                 source="measured",
+                seconds_per_prefill_pair=terms.get("prefill_pair", 0.0),
             )
         except KeyError:
             return None
 
-    def prefill_seconds(self, tokens: float) -> float:
-        """What a chunk of prefill tokens adds to a step."""
-        return max(0.0, tokens * self.seconds_per_prefill_token - self.hidden_seconds)
+    def prefill_seconds(self, tokens: float, depth: float = 0.0) -> float:
+        """What a chunk of prefill tokens adds to a step, so many tokens into its prompt."""
+        seconds = max(0.0, tokens * self.seconds_per_prefill_token - self.hidden_seconds)
+        if tokens > self.tried_prefill_tokens and self.untried is not None:
+            seconds = max(seconds, self.untried.prefill_seconds(tokens))
+        return seconds + self.seconds_per_prefill_pair * tokens * (depth + tokens / 2.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ peak FLOPs, four in tensor parallel do worse.
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf, isfinite
 
 from ridgeline.decide.snapshot import Signals, StepTimes
 
@@ -30,18 +30,32 @@ SEQUENCE_SECONDS = 4.4e-6
 SHORTEST_STEP_SECONDS = 1e-5
 
 
-def step_times(signals: Signals) -> StepTimes | None:
-    """The step model to decide by; None when neither the engines nor the roofline can tell."""
-    measured = signals.measured_steps
+def step_times(signals: Signals, tried_tokens: float = inf, context_tokens: float = 0.0) -> StepTimes | None:
+    """The step model to decide by; None when neither the engines nor the roofline can tell.
+
+    Args:
+        signals: of the fleet.
+        tried_tokens: largest chunk that engines schedule now. A line through small chunks, which hide behind the
+            weights, says nothing of large ones: beyond it the roofline's seconds are the least.
+        context_tokens: mean context of a decode. Sequences and their KV grow together, so engines that hold few
+            hardly tell the two apart: KV takes at least what the roofline says, and sequences as much less.
+    """
+    measured, roofline = signals.measured_steps, _from_roofline(signals)
     if measured is not None and _usable(measured):
+        kv = max(0.0, measured.seconds_per_kv_token)
+        more = max(0.0, roofline.seconds_per_kv_token - kv) if roofline else 0.0
+        sequence = max(0.0, measured.seconds_per_decode_sequence)
         return StepTimes(
             fixed_seconds=max(SHORTEST_STEP_SECONDS, measured.fixed_seconds),
-            seconds_per_decode_sequence=max(0.0, measured.seconds_per_decode_sequence),
-            seconds_per_kv_token=max(0.0, measured.seconds_per_kv_token),
+            seconds_per_decode_sequence=max(min(sequence, SEQUENCE_SECONDS), sequence - more * context_tokens),
+            seconds_per_kv_token=kv + more,
             seconds_per_prefill_token=max(0.0, measured.seconds_per_prefill_token),
             source="measured",
+            seconds_per_prefill_pair=max(0.0, measured.seconds_per_prefill_pair),
+            tried_prefill_tokens=tried_tokens,
+            untried=roofline,
         )
-    return _from_roofline(signals)
+    return roofline
 
 
 def _usable(steps: StepTimes) -> bool:
@@ -50,6 +64,7 @@ def _usable(steps: StepTimes) -> bool:
         steps.seconds_per_decode_sequence,
         steps.seconds_per_kv_token,
         steps.seconds_per_prefill_token,
+        steps.seconds_per_prefill_pair,
     )
     return all(isfinite(term) for term in terms) and steps.seconds_per_prefill_token > 0.0
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from ridgeline.api.fleet import FleetSpec, FleetStatus, Policy, Step, TransitionStatus
 from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
+from ridgeline.decide.limits import limits_to_set
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.snapshot import Snapshot
 from ridgeline.decide.static_target import is_static_target
@@ -41,6 +42,7 @@ def begin(plan: Plan, snapshot: Snapshot, now: float) -> TransitionStatus:
         startTime=to_rfc3339(now),
         stepTime=to_rfc3339(now),
         missedPermilleAtStart=missed_permille(snapshot),
+        missedPermilleIfUnchanged=None if plan.unchanged_missed is None else round(1000 * plan.unchanged_missed),
     )
 
 
@@ -52,6 +54,8 @@ def next_step(
     for _ in range(2 * len(Step)):
         answer = _interruption(case, transition) or STEPS[transition.step](case, transition)
         if isinstance(answer, StepPlan):
+            if transition.step in (Step.VERIFY, Step.SOAK) and answer.transition is not None and not answer.limits:
+                answer = replace(answer, limits=limits_to_set(snapshot, transition.to))  # decodes that ended meanwhile
             settled = transition.step in (Step.SET_LIMITS, Step.VERIFY, Step.SOAK) and not answer.roles
             return replace(answer, routed=settled and case.lagging() is None)
         transition = answer

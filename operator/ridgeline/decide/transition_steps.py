@@ -12,8 +12,9 @@ from math import ceil
 from ridgeline.api.fleet import Mode, Role, Step, TransitionStatus
 from ridgeline.decide import reasons
 from ridgeline.decide.limits import limits_to_set
-from ridgeline.decide.observed import kv_bytes, kv_failures, prefills
+from ridgeline.decide.observed import held_requests, kv_bytes, kv_failures, prefills
 from ridgeline.decide.roles import counts, next_batch
+from ridgeline.decide.snapshot import Signals
 from ridgeline.decide.transition_case import Answer, Case, done, missed_permille, progress, rolled_back, under_way
 from ridgeline.decide.wording import change, topology_text
 
@@ -33,6 +34,12 @@ CLOCK_SECONDS = 5
 IDLE_SECONDS = 60
 """Without any request for so long, a split is accepted unverified."""
 ROLL_BACK_SECONDS = 60
+QUEUE_GROWTH = 1.25
+"""A queue up to so much longer than at the switch has not grown: it changes by the moment."""
+BELIEVED_SHARE = 0.5
+"""How far the forecast of what would have come without the change excuses misses after it."""
+NOTHING_TO_LOSE_PERMILLE = 250
+"""Where so many requests missed before, a queue from then hides what the new topology does: going back helps nobody."""
 
 REPAIRS = frozenset({reasons.PAIR_INCOMPLETE, reasons.ENGINE_REPLACED, reasons.POOL_BELOW_MINIMUM})
 
@@ -46,6 +53,7 @@ def _precheck(case: Case, transition: TransitionStatus) -> Answer:
             Step.SWITCH,
             kvBytesAtSwitch=kv_bytes(case.snapshot),
             kvFailuresAtSwitch=kv_failures(case.snapshot),
+            requestsAtSwitch=held_requests(case.snapshot),
         )
     if case.since(transition.stepTime) >= PRECHECK_SECONDS:
         return rolled_back(case, reasons.PRECHECK_FAILED, f"{change(transition)} was not begun: {problem}")
@@ -208,8 +216,20 @@ def _kv_failed(case: Case, transition: TransitionStatus) -> TransitionStatus | N
 def _worse(case: Case, transition: TransitionStatus) -> str | None:
     before, after = transition.missedPermilleAtStart, missed_permille(case.snapshot)
     rules = case.spec.rules
-    if before is None or after is None:
+    if before is None or after is None or before > NOTHING_TO_LOSE_PERMILLE or _works_off_queue(case, transition):
         return None
-    if after > 10 * rules.missedRequestsPercent and after > before + 10 * rules.tolerancePercent:
+    unchanged = round(BELIEVED_SHARE * (transition.missedPermilleIfUnchanged or 0))
+    if after > 10 * rules.missedRequestsPercent and after > max(before, unchanged) + 10 * rules.tolerancePercent:
         return f"{after / 10:.1f} % of requests miss their objectives, {before / 10:.1f} % did before"
     return None
+
+
+def _works_off_queue(case: Case, transition: TransitionStatus) -> bool:
+    """Whether what is late is first tokens, and the queue has not grown: those had waited before the switch."""
+    before, now = transition.requestsAtSwitch, held_requests(case.snapshot)
+    signals = case.snapshot.signals
+    gaps_late = signals.gaps_late_ratio if isinstance(signals, Signals) else None
+    if before is None or now is None or gaps_late is None:
+        return False
+    few = (case.spec.rules.missedRequestsPercent + case.spec.rules.tolerancePercent) / 100.0
+    return gaps_late <= few and now <= QUEUE_GROWTH * before

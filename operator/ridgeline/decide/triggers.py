@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ridgeline.decide import reasons
 from ridgeline.decide.candidates import CALM_LOAD, Assessment
 from ridgeline.decide.question import Question
+from ridgeline.decide.scoreboard import calm_lately
 from ridgeline.decide.wording import duration, percent
 
 PREFILL_BAND = 0.85
@@ -20,6 +21,9 @@ DECODE_BAND = 0.90
 """Share of the objective, of the KV cache or of the link that decodes may take."""
 FAILED_TRANSFERS_SHARE = 0.05
 PENDING_SHARE = 0.5
+COLLAPSED_SHARE = 0.5
+MIXED_COST = 0.10
+"""What mixed engines may be forecast to miss more than a split that has collapsed: they take any load as it comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,16 @@ def kv_transfers_fail(question: Question, scores: Assessment) -> Trigger | None:
         return None
     share = min(1.0, failures / signals.requests_per_second)
     return Trigger(reasons.KV_TRANSFERS_FAIL, f"{percent(share)} of KV transfers between the engines fail")
+
+
+def split_collapsed(question: Question, scores: Assessment) -> Trigger | None:
+    """A split in which most requests miss serves the load badly, whatever the model says of it."""
+    missed = question.signals.missed_ratio if question.signals else None
+    if not question.split or missed is None or missed <= COLLAPSED_SHARE:
+        return None
+    if scores.best_mixed.forecast.missed > scores.today.forecast.missed + MIXED_COST:
+        return None
+    return Trigger(reasons.SPLIT_COLLAPSED, f"{missed_text(question)}, whatever today's split should do")
 
 
 def decode_stalled(question: Question, scores: Assessment) -> Trigger | None:
@@ -92,6 +106,11 @@ def calm(question: Question, scores: Assessment) -> Trigger | None:
     margin = max(0.005, question.missed_limit / 2.0)
     if scores.mixed_when_busier > margin or signals.missed_ratio > question.missed_limit:
         return None
+    window = question.snapshot.rules_window_seconds
+    if not calm_lately(question.history.boards, margin, question.now, window):
+        return None
+    if scores.best_mixed.score > scores.today.score + margin:
+        return None  # it has been calm for a while, but the split is still needed now and then
     rate = signals.requests_per_second or 0.0
     budget = scores.best_mixed.topology.tokenBudget
     if rate == 0.0:
@@ -104,6 +123,7 @@ def calm(question: Question, scores: Assessment) -> Trigger | None:
 
 TRIGGERS: tuple[Callable[[Question, Assessment], Trigger | None], ...] = (
     kv_transfers_fail,
+    split_collapsed,
     decode_stalled,
     requests_missed,
     prefill_pressure,

@@ -10,9 +10,11 @@ never catch up. s = f + gB is a step without prefill; (1 - w)/s steps run in a s
 
 **Prefill queue.** A step takes at most X = T - B prefill tokens (T the token budget), so a prompt needs n = ⌈I/X⌉
 steps, less when prompts share steps: at saturation u = λ·E[I]·(s + e(X))/X it is I/X, between them by u. Service
-time S = n·s + e(chunks) (on a prefill engine s = f), U = λ·E[S], and by Pollaczek-Khinchine with arrivals of
-variability a (1 = Poisson) the mean wait is W = λ·E[S²]·(a + 1)/2 / 2(1 - U), its tail P(wait > t) = U·exp(-U·t / W).
-U ≥ 1 is overload: every request misses.
+time S = n·s + e(chunks) (on a prefill engine s = f), U = λ·E[S]. Routers send a prompt where least waits, so that k
+engines share one queue: all are busy with Erlang's probability C(k, U), and the wait then is a Brownian motion
+reflected at zero, of drift U - 1 and, with arrivals of variability a (1 = Poisson), of variance λ·E[S²]·(a + 1)/2k a
+second. It is looked at for two minutes from an empty queue: long enough for a choice, too short for a moment of U
+above 1 to bury everybody. Deep in a prompt a chunk attends to all before it; that time comes with the pairs.
 
 **Late first token.** P(wait + half a step + S > objective), over the prompts; in a split S is followed by a hand-off
 (5 ms), the transfer of I tokens of KV over a link of which the share v = λ_d·E[I]·KV bytes / link is taken, so
@@ -30,7 +32,7 @@ Prompts that come together hit each other's decodes more often than strangers wo
 
 A step is never exactly as long as modelled: lateness is a normal tail of 10 % relative width, which keeps all results
 smooth. The parts count as independent: missed = 1 - Π(1 - part). Known limits: averages over the window, no prefix
-cache, routers that spread evenly, no lasting queues from before.
+cache, no lasting queues from before.
 """
 
 from __future__ import annotations
@@ -38,13 +40,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, erfc, exp, floor, fsum, isfinite, sqrt
+from math import ceil, erfc, floor, fsum, isfinite, sqrt
 
-from ridgeline.decide.chance import either, late, late_rows
+from ridgeline.decide.chance import either, late, late_rows, longer_wait, waiting
 from ridgeline.decide.snapshot import Distribution, StepTimes
 
 KV_SHARE = 0.90
 HAND_OFF_SECONDS = 0.005
+CHUNK_DEPTHS = (0.125, 0.375, 0.625, 0.875)
+"""Where in a prompt its full chunks are looked at, as parts of its length."""
+HORIZON_SECONDS = 120.0
+"""How far ahead a topology is judged: a queue that grows has this long to make requests late."""
 FIXED_POINT_ROUNDS = 4
 FEWEST_CHUNK_TOKENS = 16
 HEADROOM = 1.15
@@ -123,7 +129,7 @@ def mixed(load: Load, engines: int, token_budget: int) -> Forecast:
         room = token_budget - batch
         if room < FEWEST_CHUNK_TOKENS:
             return _overload(batch, step)
-    queue = _prefill_queue(load, rate, step, room)
+    queue = _prefill_queue(load, max(1, engines), step, room)
     kv_late = _kv_overflow(load, lengths, batch)
     step_late = _step_late(load, lengths, batch)
     chunk_late, worst = _gaps_late(load, rate, busy, step, room)
@@ -147,12 +153,12 @@ def split(load: Load, prefill: int, decode: int) -> Forecast:
     if load.requests_per_second <= 0.0:
         return IDLE
     lengths = _lengths(load)
-    rate_prefill, rate_decode = load.requests_per_second / max(1, prefill), load.requests_per_second / max(1, decode)
+    rate_decode = load.requests_per_second / max(1, decode)
     batch, step = _decode_batch(load, lengths, rate_decode, 0.0)
     ingress, transfer = _transfer(load, lengths, rate_decode)
     if not isfinite(batch) or ingress >= 1.0:
         return _overload(batch, step, ingress)
-    queue = _prefill_queue(load, rate_prefill, load.steps.fixed_seconds, float(load.maximum_tokens))
+    queue = _prefill_queue(load, max(1, prefill), load.steps.fixed_seconds, float(load.maximum_tokens))
     after = HAND_OFF_SECONDS + step
     first_late = _first_token_late(load, queue, after, lambda tokens: tokens * transfer)
     gaps_late = _step_late(load, lengths, batch)
@@ -176,7 +182,13 @@ def split(load: Load, prefill: int, decode: int) -> Forecast:
 def _lengths(load: Load) -> _Lengths:
     prompt = max(1.0, _mean(load.prompts, 1))
     output = max(1.0, _mean(load.outputs, 1))
-    return _Lengths(prompt, output, prompt + _mean(load.outputs, 2) / (2.0 * output))
+    return _Lengths(prompt, output, mean_context(load.prompts, load.outputs))
+
+
+def mean_context(prompts: Distribution, outputs: Distribution) -> float:
+    """Tokens in the context of a decode, on average over the steps of all requests."""
+    output = max(1.0, _mean(outputs, 1))
+    return max(1.0, _mean(prompts, 1)) + _mean(outputs, 2) / (2.0 * output)
 
 
 @lru_cache(FORECASTS_KEPT)
@@ -221,7 +233,9 @@ def _decode_batch(load: Load, lengths: _Lengths, rate: float, busy: float) -> tu
 def _added(steps: StepTimes, tokens: float, room: float) -> float:
     """What the chunks of one prompt add to their steps, alone in them."""
     full = floor(tokens / room)
-    return full * steps.prefill_seconds(room) + steps.prefill_seconds(tokens - full * room)
+    rest = tokens - full * room
+    # Full chunks lie half their prompt deep on average, so that the pairs of all chunks add up to tokens² / 2.
+    return full * steps.prefill_seconds(room, (full - 1) * room / 2.0) + steps.prefill_seconds(rest, full * room)
 
 
 def _added_by_mean_prompt(load: Load, room: float) -> float:
@@ -240,8 +254,11 @@ class _Queue:
     room_tokens: float
     sharing: float
     """0: each prompt has its steps for itself; 1: steps are always full."""
+    engines: int = 1
+    """That share one queue: routers send a prompt where least waits."""
     utilization: float = 0.0
-    wait_seconds: float = 0.0
+    variance: float = 0.0
+    """Of the queue's length in seconds, for each second."""
 
     def service(self, tokens: float) -> float:
         """Seconds from the first step of a prompt to the end of its last."""
@@ -250,35 +267,32 @@ class _Queue:
 
     def longer_wait(self, seconds: float) -> float:
         """Probability that a request waits longer than this."""
-        if seconds <= 0.0:
-            return 1.0
-        if self.wait_seconds <= 0.0:
-            return 0.0
-        return min(1.0, self.utilization * exp(-self.utilization * seconds / self.wait_seconds))
+        if self.utilization <= 0.0:
+            return float(seconds <= 0.0)
+        busy = waiting(self.engines, self.utilization)
+        return busy * longer_wait(seconds, self.utilization - 1.0, self.variance, HORIZON_SECONDS)
 
     def shared(self, tokens: float) -> float:
         """Seconds that a prompt takes of steps which are always full."""
-        whole = self.step_seconds + self.steps.prefill_seconds(self.room_tokens)
+        depth = max(0.0, tokens - self.room_tokens) / 2.0
+        whole = self.step_seconds + self.steps.prefill_seconds(self.room_tokens, depth)
         return tokens / self.room_tokens * whole
 
 
-def _prefill_queue(load: Load, rate: float, step: float, room: float) -> _Queue:
-    shape = _Queue(load.steps, step, room, 0.0)
+def _prefill_queue(load: Load, engines: int, step: float, room: float) -> _Queue:
+    rate = load.requests_per_second / engines
+    shape = _Queue(load.steps, step, room, 0.0, engines)
     prompts = _shares(load.prompts)
     shape = replace(shape, sharing=min(1.0, rate * fsum(share * shape.shared(tokens) for tokens, share in prompts)))
     services = [(shape.service(tokens), share) for tokens, share in prompts]
     utilization = rate * fsum(s * share for s, share in services)
-    if utilization >= 1.0:
-        return replace(shape, utilization=utilization, wait_seconds=float("inf"))
     squares = fsum(s * s * share for s, share in services)
-    wait = rate * squares * (load.arrival_variability + 1.0) / 2.0 / (2.0 * (1.0 - utilization))
-    return replace(shape, utilization=utilization, wait_seconds=wait)
+    variance = rate * squares * (load.arrival_variability + 1.0) / 2.0 / engines
+    return replace(shape, utilization=utilization, variance=variance)
 
 
 def _first_token_late(load: Load, queue: _Queue, extra: float, transfer: _TransferTime) -> float:
     """Share of requests whose first token comes late."""
-    if queue.utilization >= 1.0:
-        return 1.0
     objective, missed = load.first_token_objective_seconds, 0.0
     for tokens, share in _shares(load.prompts):
         own = queue.service(tokens) + extra + transfer(tokens)
@@ -293,19 +307,22 @@ def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -
     steps, objective = load.steps, load.inter_token_objective_seconds
     prompts = _shares(load.prompts)
     prompt_mean = fsum(share * tokens for tokens, share in prompts)
-    whole_seconds = step + steps.prefill_seconds(room)
-    whole_late = late(whole_seconds, objective)
     late_steps, prompts_with, worst = 0.0, 0.0, step
     for tokens, share in prompts:
         full = floor(tokens / room)
         rest = tokens - full * room
         # Prompts that arrive during a step share the next: a rest is seldom alone on a busy engine.
         joined = min(room, rest + rate * prompt_mean * (step + steps.prefill_seconds(rest)))
-        rest_seconds = step + steps.prefill_seconds(joined)
-        own_late = full * whole_late + (late(rest_seconds, objective) if rest >= 1.0 else 0.0)
+        rest_seconds = step + steps.prefill_seconds(joined, full * room)
+        # The deeper a chunk lies in its prompt, the longer it takes: a few depths stand for all.
+        full_seconds = (
+            [step + steps.prefill_seconds(room, depth * full * room) for depth in CHUNK_DEPTHS] if full else []
+        )
+        own_late = full * fsum(late(seconds, objective) for seconds in full_seconds) / len(CHUNK_DEPTHS)
+        own_late += late(rest_seconds, objective) if rest >= 1.0 else 0.0
         late_steps += share * own_late
         prompts_with += share * min(1.0, own_late)
-        worst = max(worst, whole_seconds if full else rest_seconds)
+        worst = max(worst, rest_seconds if rest >= 1.0 else 0.0, *full_seconds)
     if late_steps <= 0.0:
         return 0.0, worst
     steps_per_second = max(1e-9, 1.0 - busy) / step

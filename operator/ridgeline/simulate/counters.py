@@ -109,10 +109,14 @@ class Counters:
             bucket += 1
         self.gap_buckets[bucket] += (steps - below) * sequences
 
-    def finished(self, outcome: Outcome, prompt_tokens: int, output_tokens: int) -> None:
-        """Count a request that has all its tokens."""
-        self.outcomes[outcome] += 1
+    def arrived(self, prompt_tokens: int) -> None:
+        """Count a request that comes."""
+        self.arrivals += 1
         self.prompt_buckets[bisect_left(PROMPT_TOKENS, prompt_tokens)] += 1
         self.prompt_tokens += prompt_tokens
+
+    def finished(self, outcome: Outcome, output_tokens: int) -> None:
+        """Count a request that has all its tokens."""
+        self.outcomes[outcome] += 1
         self.output_buckets[bisect_left(OUTPUT_TOKENS, output_tokens)] += 1
         self.output_tokens += output_tokens

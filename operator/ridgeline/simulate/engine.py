@@ -271,7 +271,7 @@ class Engine:
             steps = decodes.steps_that_fit(scheduler.cache.free + scheduler.blocks_ahead, steps)
         self._run = DecodeRun(now, steps, first + per_token * decodes.kv_tokens, per_token * sequences)
         if self.learn is not None:
-            self.learn.add(sequences, decodes.kv_tokens, 0, self._run.first_seconds)
+            self.learn.add(sequences, decodes.kv_tokens, 0, 0, self._run.first_seconds)
         self._set_end(self._run.end_of(steps))
 
     def _start_step(self, chunks: list[Chunk], sequences: int, now: float) -> None:
@@ -291,7 +291,7 @@ class Engine:
         decodes = len(self.scheduler.decodes.members)
         seconds = self.cost.seconds(tokens, pairs, read, sequences, decode_tokens, samples + decodes)
         if self.learn is not None:
-            self.learn.add(sequences, decode_tokens, tokens, seconds)
+            self.learn.add(sequences, decode_tokens, tokens, pairs, seconds)
         counters = self._counters
         counters.prefill_tokens += tokens
         if self._work is not None:

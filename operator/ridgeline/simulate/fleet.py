@@ -330,7 +330,7 @@ class Fleet:
     # ------------------------------------------------------------ the way of a request
 
     def _arrive(self, request: Request) -> None:
-        self.counters.arrivals += 1
+        self.counters.arrived(request.prompt_tokens)
         self.active += 1
         self._send(request)
 
@@ -392,7 +392,7 @@ class Fleet:
         if outcome in (Outcome.FAILED, Outcome.REFUSED):
             self.counters.outcomes[outcome] += 1
         else:
-            self.counters.finished(outcome, request.prompt_tokens, request.output_tokens)
+            self.counters.finished(outcome, request.output_tokens)
         if self._done is not None:
             self._done(request, outcome, self.now)
 

@@ -83,6 +83,8 @@ class Observer:
                 ready=engine.ready,
                 terminating=engine.draining,
                 running_requests=engine.scheduler.running + engine.scheduler.queued,
+                waiting_requests=engine.scheduler.queued,
+                decoding_requests=len(engine.scheduler.decodes.members),
                 limit_tokens=engine.scheduler.budget_tokens,
                 maximum_tokens=engine.settings.max_num_batched_tokens,
                 kv_bytes_received=engine.kv_bytes_received,
@@ -134,7 +136,7 @@ def _rates(facts: Signals, before: Counters, after: Counters, seconds: float) ->
     decode_seconds = after.decode_seconds - before.decode_seconds
     return replace(
         facts,
-        requests_per_second=requests / seconds,
+        requests_per_second=(after.arrivals - before.arrivals) / seconds,
         missed_ratio=_share(late_first + late_gaps, requests),
         first_token_late_ratio=_share(late_first, requests),
         gaps_late_ratio=_share(late_gaps, requests),

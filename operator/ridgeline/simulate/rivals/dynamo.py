@@ -60,12 +60,13 @@ class Traffic:
     @classmethod
     def between(cls, before: Counters, after: Counters, seconds: float) -> Traffic | None:
         """None when no request ended, so that lengths are not known."""
-        ended = sum(after.prompt_buckets) - sum(before.prompt_buckets)
-        if not ended or seconds <= 0.0:
+        arrived = after.arrivals - before.arrivals
+        ended = sum(after.output_buckets) - sum(before.output_buckets)
+        if not arrived or not ended or seconds <= 0.0:
             return None
         return cls(
-            (after.arrivals - before.arrivals) / seconds,
-            (after.prompt_tokens - before.prompt_tokens) / ended,
+            arrived / seconds,
+            (after.prompt_tokens - before.prompt_tokens) / arrived,
             (after.output_tokens - before.output_tokens) / ended,
         )
 
