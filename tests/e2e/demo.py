@@ -13,13 +13,13 @@ import sys
 import time
 
 from tests.e2e.calibration import calibrate
-from tests.e2e.cluster import RELEASE, SYSTEM_NAMESPACE, Cluster, make_model
+from tests.e2e.cluster import RELEASE, SYSTEM_NAMESPACE, Cluster, make_model, wait_for_async
 from tests.e2e.fleets import LiveFleet
 from tests.e2e.load import Load
-from tests.e2e.scenario import bursts, calm, narrate
+from tests.e2e.scenario import bursts, calm_until, narrate
 
 NAMESPACE = "demo"
-RECOMMEND_SECONDS, BURST_SECONDS, CALM_SECONDS = 30, 150, 90
+RECOMMEND_SECONDS, BURST_SECONDS = 30, 150
 ROW_SECONDS = 5.0
 HEAD = "  time  topology      budget  missed   stall  prefill F/B  decode F/B  gap p95  gap p99  requests/s"
 
@@ -89,14 +89,18 @@ async def hand_over(fleet: LiveFleet, objectives: dict[str, int]) -> None:
 
 
 async def play(fleet: LiveFleet, load: Load, objectives: dict[str, int]) -> None:
-    """Bursts, then calm."""
+    """Bursts, then calm until the fleet is mixed again."""
+
+    def merged() -> bool:
+        return set(fleet.roles.values()) == {"mixed"} and not fleet.status.get("transition")
+
     narration = asyncio.create_task(narrate(fleet, Table(fleet).go_on))
     handing_over = asyncio.create_task(hand_over(fleet, objectives))
     with contextlib.suppress(asyncio.CancelledError):
         await load.run(bursts(BURST_SECONDS))
         await handing_over
         print("The bursts are over: a few short requests from here on.", flush=True)
-        await load.run(calm(CALM_SECONDS))
+        await calm_until(load, wait_for_async("the calm fleet merges", merged, seconds=900))
     narration.cancel()
 
 

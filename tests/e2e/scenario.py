@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from tests.e2e.fleets import LiveFleet
 from tests.e2e.load import Load, Planned, Shape, plan, trace_rows
+
+T = TypeVar("T")
 
 
 def bursts(seconds: float) -> Sequence[Planned]:
@@ -19,6 +22,14 @@ def bursts(seconds: float) -> Sequence[Planned]:
 def calm(seconds: float) -> Sequence[Planned]:
     """A few short requests."""
     return plan(trace_rows(300)[0], Shape(seconds, chats_per_second=0.3))
+
+
+async def calm_until(load: Load, happens: Awaitable[T]) -> T:
+    """Keep sending a few short requests until something has happened; what it answers."""
+    awaited = asyncio.ensure_future(happens)
+    while not awaited.done():
+        await load.run(calm(15))
+    return await awaited
 
 
 async def narrate(fleet: LiveFleet, also: Callable[[], None] = lambda: None) -> None:

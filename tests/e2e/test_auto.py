@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.calibration import Calibration, calibrate
 from tests.e2e.cluster import wait_for_async
 from tests.e2e.fleets import MAXIMUM_BUDGET, LiveFleet, operator_metric
-from tests.e2e.scenario import bursts, calm, narrate, no_request_failed
+from tests.e2e.scenario import bursts, calm_until, narrate, no_request_failed
 
 pytestmark = pytest.mark.cluster
 
@@ -122,14 +122,11 @@ async def test_it_splits_when_no_budget_is_enough_and_merges_when_it_is_calm(
     stall_after, gap_after = stall(chat), gap_p95(chat)
     finished = time.time()
 
-    quiet = asyncio.create_task(load.run(calm(120)))
+    def merged() -> float | None:
+        return time.time() if set(chat.roles.values()) == {"mixed"} and not chat.status.get("transition") else None
 
-    def merged() -> bool:
-        return set(chat.roles.values()) == {"mixed"} and chat.status.get("transition") is None
-
-    await wait_for_async("the calm fleet merges", merged, seconds=150)
-    merged_at = time.time()
-    await quiet
+    # Not before the bursts are forgotten: mixed engines would have missed too much in them.
+    merged_at = await calm_until(load, wait_for_async("the calm fleet merges", merged, seconds=900))
     narration.cancel()
 
     no_request_failed(load)
