@@ -32,9 +32,10 @@ def now() -> Row:
                 ),
                 number(
                     "Requests",
-                    "Requests that the fleet finished for clients.",
+                    "Requests that arrive from clients, and those that the fleet finished for them.",
                     REQUESTS_PER_SECOND,
-                    Query(series("fleet:ridgeline_requests:rate")),
+                    Query(series("fleet:ridgeline_requests_arriving:rate"), "arriving"),
+                    Query(series("fleet:ridgeline_requests:rate"), "finished"),
                 ),
                 number(
                     "Missed",
@@ -184,7 +185,7 @@ def requests() -> Row:
             (
                 graph(
                     "Mean lengths",
-                    "Mean prompt and output of finished requests.",
+                    "Mean prompt of requests that arrive, and mean output of those that finish.",
                     TOKENS,
                     Query(series("fleet:ridgeline_request_prompt_tokens:mean"), "prompt"),
                     Query(series("fleet:ridgeline_request_output_tokens:mean"), "output"),

@@ -109,9 +109,9 @@ def graph(
 
 
 def number(
-    title: str, description: str, unit: str, query: Query, *, amber: float | None = None, red: float | None = None
+    title: str, description: str, unit: str, *queries: Query, amber: float | None = None, red: float | None = None
 ) -> stat.Panel:
-    """The value now, in amber or red from a limit on."""
+    """The value now, in amber or red from a limit on; of several queries each by its legend."""
     steps = [dashboard.Threshold(value=None, color="green" if red is not None else "text")]
     steps += [dashboard.Threshold(value=amber, color="orange")] if amber is not None else []
     steps += [dashboard.Threshold(value=red, color="red")] if red is not None else []
@@ -119,7 +119,7 @@ def number(
     panel.graph_mode(common.BigValueGraphMode.NONE)
     panel.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(False))
     panel.thresholds(dashboard_builders.ThresholdsConfig().mode(dashboard.ThresholdsMode.ABSOLUTE).steps(steps))
-    return _targets(panel, [query], instant=True)
+    return _targets(panel, queries, instant=True)
 
 
 def word(title: str, description: str, query: Query) -> stat.Panel:

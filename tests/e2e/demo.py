@@ -21,7 +21,7 @@ from tests.e2e.scenario import bursts, calm_until, narrate
 NAMESPACE = "demo"
 RECOMMEND_SECONDS, BURST_SECONDS = 30, 150
 ROW_SECONDS = 5.0
-HEAD = "  time  topology      budget  missed   stall  prefill F/B  decode F/B  gap p95  gap p99  requests/s"
+HEAD = "  time  topology      budget  missed   stall  prefill F/B  decode F/B  gap p95  gap p99  arriving/s"
 
 
 def prepare() -> LiveFleet:
@@ -58,7 +58,7 @@ def row(fleet: LiveFleet, started: float) -> str:
         f"{show('decode_stall:ratio', '.1%'):>8}"
         f"{show('arithmetic_intensity:flops_per_byte', '.1f', phase='prefill'):>13}"
         f"{show('arithmetic_intensity:flops_per_byte', '.2f', phase='decode'):>12}"
-        f"{gap95 + ' ms':>9}{gap99 + ' ms':>9}{show('requests:rate', '.2f'):>12}"
+        f"{gap95 + ' ms':>9}{gap99 + ' ms':>9}{show('requests_arriving:rate', '.2f'):>12}"
     )
 
 

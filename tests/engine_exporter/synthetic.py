@@ -54,6 +54,8 @@ class SyntheticRequest:
     kv_transfer_params: dict[str, Any] | None = None
     prefill_stats: SyntheticPrefillStats | None = None
     status: SyntheticStatus = SyntheticStatus.WAITING
+    resumable: bool = False
+    abort_immediately: bool = False
 
 
 @dataclass
@@ -126,6 +128,14 @@ class SyntheticScheduler:
     ) -> dict[int, SyntheticEngineOutputs]:
         self.calls.append("update")
         return {0: SyntheticEngineOutputs(model_runner_output or [])}
+
+    def add_request(self, request: SyntheticRequest) -> None:
+        self.calls.append("add")
+        self.requests.setdefault(request.request_id, request)
+        self._enqueue(request)
+
+    def _enqueue(self, request: SyntheticRequest) -> None:
+        pass
 
     def finish_requests(self, request_ids: Any, finished_status: Any) -> list[SyntheticRequest]:
         self.calls.append("finish")
@@ -201,10 +211,11 @@ class Bench:
         self.wall.now += seconds
 
     def request(self, name: str, prompt: int, **fields: Any) -> SyntheticRequest:
-        """Put a request into the scheduler; it arrives now unless told otherwise."""
+        """Give a request to the scheduler; it arrives now unless told otherwise."""
         fields.setdefault("arrival_time", self.wall.now)
         request = SyntheticRequest(name, prompt, **fields)
-        self.scheduler.requests[name] = request
+        self.exporter.before_add(request)
+        self.scheduler.add_request(request)
         return request
 
     def schedule(self, output: SyntheticSchedulerOutput) -> SyntheticSchedulerOutput:

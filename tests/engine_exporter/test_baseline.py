@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 
 from ridgeline_exporters.engine.baseline import WARM_UP_STEPS, DecodeBaseline, RobustRegression, StepModel
 
-FIXED, SEQUENCE, KV, PREFILL = 8e-3, 3e-5, 1e-8, 4e-6
+FIXED, SEQUENCE, KV, PREFILL, PAIR = 8e-3, 3e-5, 1e-8, 4e-6, 5e-10
 
 
 def decode_seconds(sequences: int, kv_tokens: int) -> float:
     return FIXED + SEQUENCE * sequences + KV * kv_tokens
+
+
+def pairs_of(tokens: int, depth: int) -> int:
+    """Pairs of a chunk of prefill tokens, so deep in its prompt: a token attends to all before it and to itself."""
+    return tokens * depth + tokens * (tokens + 1) // 2
 
 
 def loads(dice: random.Random, steps: int) -> Iterator[tuple[int, int]]:
@@ -105,21 +110,36 @@ def test_the_terms_of_the_step_model_are_learned_from_a_varied_load() -> None:
     assert model.terms() == {}
     for sequences, kv_tokens in loads(dice, 3000):
         prefill = dice.choice((0, 0, 0, 512, 2048))
-        seconds = decode_seconds(sequences, kv_tokens) + PREFILL * prefill
-        model.add(sequences, kv_tokens, prefill, seconds * dice.gauss(1.0, 0.02))
+        pairs = pairs_of(prefill, dice.choice((0, 2048, 8192, 30_000)))
+        seconds = decode_seconds(sequences, kv_tokens) + PREFILL * prefill + PAIR * pairs
+        model.add(sequences, kv_tokens, prefill, pairs, seconds * dice.gauss(1.0, 0.02))
     assert model.terms() == {
         "fixed": pytest.approx(FIXED, rel=0.1),
         "decode_sequence": pytest.approx(SEQUENCE, rel=0.15),
         "kv_token": pytest.approx(KV, rel=0.15),
         "prefill_token": pytest.approx(PREFILL, rel=0.1),
+        "prefill_pair": pytest.approx(PAIR, rel=0.1),
     }
+
+
+def test_what_pairs_take_stays_unknown_where_all_chunks_are_equally_deep_and_the_rest_is_known() -> None:
+    dice = random.Random(7)
+    model = StepModel()
+    for sequences, kv_tokens in loads(dice, 3000):
+        prefill = dice.choice((0, 0, 0, 512, 2048))
+        pairs = prefill * 4096
+        seconds = decode_seconds(sequences, kv_tokens) + PREFILL * prefill + PAIR * pairs
+        model.add(sequences, kv_tokens, prefill, pairs, seconds * dice.gauss(1.0, 0.02))
+    terms = model.terms()
+    assert "prefill_pair" not in terms
+    assert terms.keys() == {"fixed", "decode_sequence", "kv_token"}, "nor is the token told from its pairs"
 
 
 def test_terms_that_the_load_does_not_tell_apart_stay_unknown() -> None:
     dice = random.Random(3)
     model = StepModel()
     for _ in range(1000):
-        model.add(16, 16_000, 0, 0.012 * dice.gauss(1.0, 0.02))
+        model.add(16, 16_000, 0, 0, 0.012 * dice.gauss(1.0, 0.02))
     assert model.terms() == {}
 
 
@@ -128,10 +148,12 @@ def test_an_engine_that_only_prefills_knows_its_fixed_and_prefill_terms() -> Non
     model = StepModel()
     for _ in range(2000):
         tokens = dice.randint(64, 4096)
-        model.add(0, 0, tokens, (FIXED + PREFILL * tokens) * dice.gauss(1.0, 0.02))
+        pairs = pairs_of(tokens, dice.randrange(30_000))
+        model.add(0, 0, tokens, pairs, (FIXED + PREFILL * tokens + PAIR * pairs) * dice.gauss(1.0, 0.02))
     assert model.terms() == {
         "fixed": pytest.approx(FIXED, rel=0.1),
         "prefill_token": pytest.approx(PREFILL, rel=0.05),
+        "prefill_pair": pytest.approx(PAIR, rel=0.05),
     }
 
 

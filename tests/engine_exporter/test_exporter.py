@@ -240,7 +240,7 @@ def test_a_prefill_that_is_handed_off_is_not_finished_here_and_carries_its_arriv
     bench.run(step(new={"a": (8, 0, 8)}), 0.5, output)
     assert output.kv_transfer_params == {"do_remote_prefill": True, ARRIVAL_FIELD: request.arrival_time}
     assert sum(bench.totals.requests.values()) == 0
-    assert sum(bench.totals.first_tokens.counts) == sum(bench.totals.prompt_tokens.counts) == 0
+    assert sum(bench.totals.first_tokens.counts) == sum(bench.totals.output_tokens.counts) == 0
     assert bench.totals.prefills_finished == 1
 
 
@@ -338,7 +338,59 @@ def test_requests_are_counted_by_state() -> None:
     bench.run(step(cached={"b": (9, 1), "a": (4, 2)}), 0.1)
     states = {labels[0]: value for labels, value in bench.exporter.gauges()["requests"]}
     assert states == {"waiting": 1, "prefilling": 1, "decoding": 1, "transferring": 1}
-    assert bench.exporter.state()["pinned_remote_reads"] == 1
+    state = bench.exporter.state()
+    assert (state["waiting"], state["decoding"], state["pinned_remote_reads"]) == (1, 1, 1)
+
+
+# Arrivals
+
+
+def arrived(bench: Bench) -> tuple[int, float]:
+    """Requests that arrived, and the tokens of their prompts."""
+    return sum(bench.totals.prompt_tokens.counts), bench.totals.prompt_tokens.total
+
+
+def test_a_request_counts_once_as_soon_as_it_arrives_whatever_becomes_of_it() -> None:
+    bench = Bench()
+    served, given_up = bench.request("served", 40), bench.request("given up", 60)
+    assert arrived(bench) == (2, 100)
+    bench.scheduler.running = [served]
+    bench.run(step(new={"served": (40, 0, 40)}), 0.1, token("served"))
+    bench.run(step(cached={"served": (0, 41)}, resumed={"served"}), 0.1, token("served", finish_reason=LENGTH))
+    bench.exporter.after_finish([given_up])
+    assert arrived(bench) == (2, 100)
+
+
+@pytest.mark.parametrize(
+    ("params", "counts"),
+    [
+        pytest.param(None, 1, id="a mixed engine"),
+        pytest.param({}, 1, id="no word of a transfer"),
+        pytest.param(HAND_OFF, 1, id="the prefill engine"),
+        pytest.param({"do_remote_decode": False, "do_remote_prefill": True}, 0, id="the decode engine"),
+    ],
+)
+def test_over_a_split_a_request_arrives_at_its_prefill_engine_alone(
+    params: dict[str, bool] | None, counts: int
+) -> None:
+    bench = Bench()
+    bench.request("a", 100, kv_transfer_params=params)
+    assert arrived(bench) == (counts, 100 * counts)
+
+
+def test_each_turn_of_a_streaming_session_arrives_with_what_it_adds_and_its_end_does_not() -> None:
+    bench = Bench()
+    bench.request("session", 40, resumable=True)
+    bench.request("session", 10, resumable=True)
+    assert arrived(bench) == (2, 50)
+    bench.request("session", 1, resumable=False)
+    assert arrived(bench) == (2, 50)
+
+
+def test_what_vllm_gives_itself_to_let_go_of_kv_does_not_arrive() -> None:
+    bench = Bench()
+    bench.request("refused", 1, abort_immediately=True)
+    assert arrived(bench) == (0, 0)
 
 
 # Gauges
@@ -421,6 +473,7 @@ def test_an_engine_that_can_no_longer_be_read_is_said_to_be_down_and_scrapes_go_
 @pytest.mark.parametrize(
     "broken",
     [
+        pytest.param("before_add", id="while a request arrives"),
         pytest.param("after_schedule", id="while scheduling"),
         pytest.param("after_update", id="while updating"),
         pytest.param("after_finish", id="while finishing"),

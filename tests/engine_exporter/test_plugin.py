@@ -15,7 +15,7 @@ from ridgeline_exporters.engine import plugin, weights
 from ridgeline_exporters.engine.exporter import Exporter
 from ridgeline_exporters.engine.server import ExporterServer
 from ridgeline_exporters.engine.settings import Settings
-from tests.engine_exporter.synthetic import SHAPE, Bench, SyntheticScheduler, step, token
+from tests.engine_exporter.synthetic import SHAPE, Bench, SyntheticRequest, SyntheticScheduler, step, token
 
 
 class Wrapped(SyntheticScheduler):
@@ -58,7 +58,10 @@ def test_each_call_reaches_the_scheduler_once_and_its_answer_the_engine(
     tokens = [token("a")]
     assert scheduler.update_from_output(output, tokens)[0].outputs is tokens
     assert scheduler.finish_requests(["a"], None) == []
-    assert scheduler.calls == ["schedule", "update", "finish"]
+    request = SyntheticRequest("b", 8)
+    scheduler.add_request(request)
+    assert scheduler.requests == {"b": request}
+    assert scheduler.calls == ["schedule", "update", "finish", "add"]
     assert len(started) == 1
     assert started[0].up
 
@@ -68,6 +71,21 @@ def test_steps_of_a_wrapped_scheduler_are_counted(started: list[Exporter]) -> No
     scheduler.to_schedule.append(step(new={"a": (8, 0, 8)}))
     scheduler.update_from_output(scheduler.schedule(), [token("a")])
     assert started[0].totals.tokens == {"prefill": 8, "decode": 0}
+
+
+def test_a_request_of_a_wrapped_scheduler_arrives_with_the_prompt_that_it_came_with(started: list[Exporter]) -> None:
+    class Shortening(Wrapped):
+        """As a connector that has the decode engine compute the end of each prompt."""
+
+        def _enqueue(self, request: SyntheticRequest) -> None:
+            request.num_prompt_tokens -= 1
+
+    scheduler = Shortening()
+    request = SyntheticRequest("a", 8)
+    scheduler.add_request(request)
+    assert request.num_prompt_tokens == 7
+    assert scheduler.requests == {"a": request}
+    assert started[0].totals.prompt_tokens.total == 8
 
 
 def test_a_posted_limit_is_in_force_in_the_very_next_step(started: list[Exporter]) -> None:
@@ -84,12 +102,13 @@ def raise_(*_: Any) -> None:
 
 FAULTS = [
     pytest.param(lambda e: setattr(e._control, "apply", raise_), id="applying a limit"),
+    pytest.param(lambda e: setattr(e, "_note_arrival", raise_), id="noting an arrival"),
     pytest.param(lambda e: setattr(e, "_note_scheduled", raise_), id="noting a step"),
     pytest.param(lambda e: setattr(e, "_account", raise_), id="accounting"),
     pytest.param(lambda e: setattr(e._accounting, "add", raise_), id="the totals"),
     pytest.param(lambda e: setattr(e._accounting._baseline, "add", raise_), id="the baseline"),
-    pytest.param(lambda e: setattr(e, "_note_tokens", raise_), id="the requests' clocks"),
-    pytest.param(lambda e: setattr(e, "_judge_cut", raise_), id="judging requests"),
+    pytest.param(lambda e: setattr(e._tokens, "note", raise_), id="the requests' clocks"),
+    pytest.param(lambda e: setattr(e._tokens, "judge_cut", raise_), id="judging requests"),
     pytest.param(lambda e: setattr(e, "_monotonic", raise_), id="the clock"),
     pytest.param(lambda e: e._in_flight.append("nonsense"), id="the exporter's own state"),
 ]
@@ -100,12 +119,13 @@ def test_a_fault_in_a_hook_never_reaches_the_engine(fault: Callable[[Exporter], 
     scheduler = Wrapped()
     fault(started[0])
     for i in range(5):
+        scheduler.add_request(SyntheticRequest(f"r{i}", 8))
         output = step(new={"a": (8, 0, 8)}) if i == 0 else step(cached={"a": (7 + i, 1)})
         scheduler.to_schedule.append(output)
         assert scheduler.schedule() is output
         assert scheduler.update_from_output(output, [token("a")])[0].outputs
         assert scheduler.finish_requests([], None) == []
-    assert scheduler.calls == ["schedule", "update", "finish"] * 5
+    assert scheduler.calls == ["add", "schedule", "update", "finish"] * 5
     assert started[0].totals.errors <= 1
 
 
@@ -174,7 +194,7 @@ def test_a_scheduler_that_lacks_a_method_gets_an_exporter_that_is_down(
     assert "ridgeline_engine_exporter_up 0.0" in scrape(served[0])
     assert [record.message for record in caplog.records] == [
         "The Ridgeline exporter does not know this vLLM and is off: "
-        "its scheduler has no update_from_output and no finish_requests."
+        "its scheduler has no update_from_output and no finish_requests and no add_request."
     ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.conftest import FAULT_WORD, RECORD
-from tests.engines.engines import Engine, eventually, request, stream
+from tests.engines.engines import Engine, delta, eventually, request, stream
 from tests.engines.recorded import Count, Record
 from tests.engines.test_counts import prompt
 
@@ -56,6 +56,9 @@ def test_a_crowd_of_every_kind_is_counted_position_by_position(crowded: Engine, 
     assert len(count.requests) == len(script) + len(gone)
     assert count.kinds["mixed"] > 0
     count.check(after, before)
+    prompts = [len(tokens) for tokens, _ in script] + [50] * len(gone)
+    assert delta(after, before, "request_prompt_tokens_count") == len(prompts), "given up or not, preempted or not"
+    assert delta(after, before, "request_prompt_tokens_sum") == sum(prompts)
 
 
 def test_a_prompt_that_is_cached_but_for_its_last_token_is_one_token_of_prefill(
@@ -118,7 +121,10 @@ def fault(crowded: Engine) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     "place",
-    ["limits", "schedule", "update", "finish", "read", "totals", "window", "baseline", "model", "tokens", "scrape"],
+    [
+        "limits", "arrival", "schedule", "update", "finish", "read", "totals", "window", "baseline", "model", "tokens",
+        "scrape",
+    ],
 )
 def test_a_fault_anywhere_turns_the_exporter_off_and_changes_no_answer(
     crowded: Engine, fault: Path, place: str

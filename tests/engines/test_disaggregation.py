@@ -49,9 +49,11 @@ def test_each_engine_counts_only_what_it_computed(pair: tuple[Engine, Engine], t
     assert delta(after[0], before[0], "prefills_finished_total") == len(script)
     assert delta(after[1], before[1], "prefills_finished_total") == 0
     assert delta(after[1], before[1], "requests_total", outcome="met") == len(script)
-    assert delta(after[1], before[1], "request_prompt_tokens_sum") == prompts
+    assert delta(after[0], before[0], "request_prompt_tokens_sum") == prompts, "they arrived at the prefill engine"
+    assert delta(after[0], before[0], "request_prompt_tokens_count") == len(script)
+    assert delta(after[1], before[1], "request_prompt_tokens_count") == 0
     assert delta(after[1], before[1], "request_output_tokens_sum") == sum(outputs for _, outputs in script)
-    for name in ("request_prompt_tokens_count", "time_to_first_token_seconds_count", "decode_gap_seconds_count"):
+    for name in ("request_output_tokens_count", "time_to_first_token_seconds_count", "decode_gap_seconds_count"):
         assert delta(after[0], before[0], name) == 0
     assert sum(delta(after[0], before[0], "requests_total", outcome=o) for o in ("met", "gaps_late")) == 0
 

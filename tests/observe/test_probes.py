@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -21,6 +22,7 @@ STATE = {
     "running": 3,
     "waiting": 2,
     "transferring": 1,
+    "decoding": 3,
     "pinned_remote_reads": 0,
     "limits": {"max_num_scheduled_tokens": 512, "long_prefill_token_threshold": 0},
     "maximum": {"max_num_scheduled_tokens": 2048},
@@ -38,22 +40,25 @@ vllm:nixl_num_failed_transfers_total{engine="0",model_name="m"} 2.0
 vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_compute"} 55.0
 vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="external_kv_transfer"} 1200.0
 """
-FULL = EngineProbe(6, 512, 2048, 5120.0, 2.0, 1200.0, 17.0)
+OLDER = {name: value for name, value in STATE.items() if name != "decoding"}
+"""Of an exporter that does not tell which of its requests decode."""
+FULL = EngineProbe(6, 2, 3, 512, 2048, 5120.0, 2.0, 1200.0, 17.0)
 
 
 @pytest.mark.parametrize(
     ("state", "metrics", "expected"),
     [
         pytest.param(STATE, METRICS, FULL, id="both answer"),
-        pytest.param(STATE, None, EngineProbe(6, 512, 2048, None, None, 900.0, 17.0), id="vLLM is silent"),
-        pytest.param(None, METRICS, EngineProbe(None, None, None, 5120.0, 2.0, 1200.0), id="the exporter is silent"),
+        pytest.param(STATE, None, EngineProbe(6, 2, 3, 512, 2048, None, None, 900.0, 17.0), id="vLLM is silent"),
+        pytest.param(OLDER, METRICS, replace(FULL, decoding_requests=None), id="an older exporter"),
+        pytest.param(None, METRICS, EngineProbe(None, None, None, None, None, 5120.0, 2.0, 1200.0), id="the exporter is silent"),
         pytest.param(None, None, EngineProbe(), id="nobody answers"),
         pytest.param({}, "", EngineProbe(), id="empty answers"),
-        pytest.param(STATE | {"running": "3", "limits": [], "maximum": None}, "", EngineProbe(
-            None, None, None, None, None, 900.0, 17.0), id="other types than agreed"),
-        pytest.param(STATE | {"running": -1, "prefills_finished": float("nan"), "waiting": True}, "", EngineProbe(
-            None, 512, 2048, None, None, 900.0, None), id="numbers that cannot be"),
-        pytest.param({"running": 0}, "", EngineProbe(0), id="zero is zero"),
+        pytest.param(STATE | {"running": "3", "decoding": [3], "limits": [], "maximum": None}, "", EngineProbe(
+            None, 2, None, None, None, None, None, 900.0, 17.0), id="other types than agreed"),
+        pytest.param(STATE | {"running": -1, "prefills_finished": float("nan"), "waiting": True, "decoding": -2}, "", EngineProbe(
+            None, None, None, 512, 2048, None, None, 900.0, None), id="numbers that cannot be"),
+        pytest.param({"running": 0, "waiting": 0, "decoding": 0}, "", EngineProbe(0, 0, 0), id="zero is zero"),
         pytest.param(None, 'vllm:nixl_bytes_transferred_sum{engine="0" 4', EngineProbe(
             metrics_problem="vLLM's metrics are no Prometheus exposition"), id="a torn exposition"),
         pytest.param(None, "vllm:nixl_bytes_transferred_sum NaN\n", EngineProbe(), id="NaN"),

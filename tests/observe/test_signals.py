@@ -33,7 +33,7 @@ def problem(answers: FleetSignals, fleet: tuple[str, str] = CHAT) -> MetricsProb
 
 SCALARS = [
     ("engines_reporting:count", "engines_reporting"),
-    ("requests:rate", "requests_per_second"),
+    ("requests_arriving:rate", "requests_per_second"),
     ("requests_missed:ratio", "missed_ratio"),
     ("requests_first_token_late:ratio", "first_token_late_ratio"),
     ("requests_gaps_late:ratio", "gaps_late_ratio"),
@@ -88,13 +88,18 @@ TERMS = {"fixed": 0.004, "decode_sequence": 1e-5, "kv_token": 1e-8, "prefill_tok
 @pytest.mark.parametrize(
     ("terms", "expected"),
     [
-        pytest.param(TERMS, StepTimes(0.004, 1e-5, 1e-8, 2e-5, "measured"), id="all terms"),
+        pytest.param(TERMS, StepTimes(0.004, 1e-5, 1e-8, 2e-5, "measured"), id="all but the pairs"),
+        pytest.param(TERMS | {"prefill_pair": 3e-9}, StepTimes(
+            0.004, 1e-5, 1e-8, 2e-5, "measured", seconds_per_prefill_pair=3e-9), id="all terms"),
+        pytest.param(TERMS | {"prefill_pair": math.nan}, StepTimes(
+            0.004, 1e-5, 1e-8, 2e-5, "measured"), id="the pairs NaN"),
+        pytest.param({"prefill_pair": 3e-9}, None, id="the pairs alone"),
         pytest.param({k: v for k, v in TERMS.items() if k != "kv_token"}, None, id="one term missing"),
         pytest.param(TERMS | {"prefill_token": math.nan}, None, id="one term NaN"),
         pytest.param({}, None, id="none"),
     ],
-)
-def test_step_times_need_every_term(terms: dict[str, float], expected: StepTimes | None) -> None:
+)  # fmt: skip
+def test_step_times_need_every_term_but_the_pairs(terms: dict[str, float], expected: StepTimes | None) -> None:
     samples = [sample("step_model:seconds", value, term=term) for term, value in terms.items()]
     assert signals(*samples).measured_steps == expected
 
@@ -118,7 +123,7 @@ def test_a_bucket_with_an_unreadable_bound_gives_no_lengths() -> None:
 
 
 def test_samples_older_than_the_limit_are_a_problem_that_says_what_to_check() -> None:
-    found = problem(fresh(sample("requests:rate", 5), age=73))
+    found = problem(fresh(sample("requests_arriving:rate", 5), age=73))
     assert found.reason == "StaleSamples"
     assert "73 s old (limit 15 s)" in found.message
     assert "check" in found.message
@@ -140,7 +145,7 @@ def test_age_of_samples(age: float, reason: str | None) -> None:
 
 @pytest.mark.parametrize("value", [pytest.param(None, id="missing"), pytest.param(math.nan, id="NaN")])
 def test_numbers_without_a_time_are_no_numbers(value: float | None) -> None:
-    samples = [sample("requests:rate", 5)]
+    samples = [sample("requests_arriving:rate", 5)]
     if value is not None:
         samples.append(sample("sample_timestamp_seconds", value))
     assert problem(parse(samples, NOW, 15)).reason == "NoSamples"
@@ -158,14 +163,14 @@ def test_a_fleet_that_prometheus_does_not_know_has_a_problem_too() -> None:
 
 def test_fleets_of_one_name_in_two_namespaces_are_two_fleets() -> None:
     other = ("prod", "chat")
-    answers = fresh(sample("requests:rate", 1), sample("requests:rate", 9, fleet=other))
+    answers = fresh(sample("requests_arriving:rate", 1), sample("requests_arriving:rate", 9, fleet=other))
     assert problem(answers, other).reason == "NoSamples"  # it has no time of its own
     answers = parse(
         [
             sample("sample_timestamp_seconds", NOW),
-            sample("requests:rate", 1),
+            sample("requests_arriving:rate", 1),
             sample("sample_timestamp_seconds", NOW, fleet=other),
-            sample("requests:rate", 9, fleet=other),
+            sample("requests_arriving:rate", 9, fleet=other),
         ],
         NOW,
         15,
@@ -175,10 +180,10 @@ def test_fleets_of_one_name_in_two_namespaces_are_two_fleets() -> None:
 
 
 def test_series_of_two_prometheus_replicas_count_once() -> None:
-    result = signals(sample("requests:rate", 4, replica="a"), sample("requests:rate", 4.2, replica="b"))
+    result = signals(sample("requests_arriving:rate", 4, replica="a"), sample("requests_arriving:rate", 4.2, replica="b"))
     assert result.requests_per_second == 4
 
 
 def test_series_without_a_fleet_are_ignored() -> None:
-    answers = parse([Sample({"__name__": "fleet:ridgeline_requests:rate"}, 1.0)], NOW, 15)
+    answers = parse([Sample({"__name__": "fleet:ridgeline_requests_arriving:rate"}, 1.0)], NOW, 15)
     assert len(answers) == 0

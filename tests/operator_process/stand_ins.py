@@ -52,6 +52,7 @@ class StandInEngine:
             "running": self.running,
             "waiting": 0,
             "transferring": 0,
+            "decoding": self.running,
             "limits": {"max_num_scheduled_tokens": self.limit},
             "maximum": {"max_num_scheduled_tokens": self.maximum},
             "objectives": self.objectives,

@@ -26,7 +26,7 @@ OBJECTIVES = {"timeToFirstTokenMilliseconds": 8000, "interTokenLatencyMillisecon
 """A prefill of 256 tokens fits into a gap, one of 1,000 does not."""
 
 STALLED = {
-    ("requests:rate", "", ""): 1.7,
+    ("requests_arriving:rate", "", ""): 1.7,
     ("requests_missed:ratio", "", ""): 0.4,
     ("requests_gaps_late:ratio", "", ""): 0.4,
     ("requests_first_token_late:ratio", "", ""): 0.0,

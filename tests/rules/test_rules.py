@@ -65,6 +65,11 @@ FAULTS = {
     "an idle fleet has no missed ratio": ("requests", "or (fleet:ridgeline_requests:rate == 0)", ""),
     "division by zero": ("requests", "(fleet:ridgeline_requests:rate > 0)", "fleet:ridgeline_requests:rate"),
     "met requests count as missed": ("requests", 'outcome!="met"', 'outcome="met"'),
+    "arrivals wait for the end of their requests": (
+        "requests",
+        "arriving:rate\n        expr: sum by (namespace, fleet) (rate(ridgeline_engine_request_prompt_tokens_count[",
+        "arriving:rate\n        expr: sum by (namespace, fleet) (rate(ridgeline_engine_requests_total[",
+    ),
     "resets count": ("requests", "rate(ridgeline_engine_requests", "deriv(ridgeline_engine_requests"),
     "namespaces are mixed": ("requests", "sum by (namespace, fleet) (rate", "sum by (fleet) (rate"),
     "two roles of one pod join": ("roofline", "topk by (namespace, fleet, pod) (1,", "("),

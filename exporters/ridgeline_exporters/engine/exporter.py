@@ -18,7 +18,7 @@ from ridgeline_exporters.engine.accounting import Accounting, Window
 from ridgeline_exporters.engine.control import Control, objectives_as_dict
 from ridgeline_exporters.engine.description import Description
 from ridgeline_exporters.engine.metrics import EngineCollector, Totals
-from ridgeline_exporters.engine.requests import RequestState, admit
+from ridgeline_exporters.engine.requests import RequestState, admit, arrives
 from ridgeline_exporters.engine.server import Unavailable
 from ridgeline_exporters.engine.steps import read_step
 from ridgeline_exporters.engine.tokens import TokenClock
@@ -74,6 +74,11 @@ class Exporter:
         self.registry.register(EngineCollector(self))
 
     # On the busy loop.
+
+    def before_add(self, request: Any) -> None:
+        """Count a request that arrives: before the scheduler has it, as a connector may shorten its prompt there."""
+        if self.up:
+            self._guard(self._note_arrival, request)
 
     def before_schedule(self) -> None:
         """Put posted limits in force: the only moment at which that is safe."""
@@ -138,6 +143,10 @@ class Exporter:
             self.up = False
             logger.exception("The Ridgeline exporter %s and is off; the engine is not affected.", what)
 
+    def _note_arrival(self, request: Any) -> None:
+        if arrives(request, request.request_id in self._scheduler.requests):
+            self.totals.prompt_tokens.observe(request.num_prompt_tokens)
+
     def _note_scheduled(self, output: Any, started: float) -> None:
         for new in output.scheduled_new_reqs:
             if new.req_id not in self._states:
@@ -188,7 +197,7 @@ class Exporter:
         """What `GET /v1/state` answers. `limits` are those that govern the next step."""
         counts = self._counts()
         return {
-            **{name: counts[name] for name in ("running", "waiting", "transferring", "pinned_remote_reads")},
+            **{name: counts[name] for name in ("running", "waiting", "transferring", "decoding", "pinned_remote_reads")},
             "limits": self._control.wanted.as_dict(),
             "in_force": self._control.in_force.as_dict(),
             "maximum": {"max_num_scheduled_tokens": self._control.maximum.max_num_scheduled_tokens},

@@ -103,7 +103,12 @@ FAMILIES: tuple[Family, ...] = (
         "From a request's arrival at its first engine to its first token, transfer included.",
         caveat="The clocks of two nodes take part where the prefill ran elsewhere.",
     ),
-    Family("request_prompt_tokens", "histogram", "Prompt length of requests finished for clients."),
+    Family(
+        "request_prompt_tokens",
+        "histogram",
+        "Prompt length of requests as they arrive from clients.",
+        caveat="Its count is the number of arrivals. In a split a request arrives at its prefill engine. A turn of a streaming session counts with the tokens that it adds.",
+    ),
     Family(
         "request_output_tokens",
         "histogram",
@@ -192,10 +197,10 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "step_model_seconds",
         "gauge",
-        "What a step takes: fixed, and more per decode sequence, KV token and prefill token.",
+        "What a step takes: fixed, and more per decode sequence, KV token, prefill token and prefill pair.",
         ("term",),
-        formula="robust least squares of the engine's steps on 1, decode sequences, KV tokens of the decodes and prefill tokens",
-        caveat="A term is absent while the samples do not tell it apart from the others.",
+        formula="robust least squares of the engine's steps on 1, decode sequences, KV tokens of the decodes, prefill tokens and pairs of a prefill token with a key that it attends to",
+        caveat="A term is absent while the samples do not tell it apart from the others: the pairs, where prompts are equally deep.",
     ),
     Family("exporter_up", "gauge", "1 while the exporter works, 0 after it switched itself off."),
 )

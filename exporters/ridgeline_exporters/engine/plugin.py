@@ -28,7 +28,7 @@ logger = logging.getLogger("vllm.plugins.ridgeline")
 
 _EXPORTER = "_ridgeline_exporter"
 _WRAPPED = "_ridgeline_wrapped"
-HOOKS = ("schedule", "update_from_output", "finish_requests")
+HOOKS = ("schedule", "update_from_output", "finish_requests", "add_request")
 """Methods of the scheduler around which the exporter works."""
 
 _loaded: list[LoadedWeights | None] = []
@@ -72,7 +72,7 @@ def wrap(scheduler: type[Any]) -> None:
         scheduler.__init__ = ridgeline_down
         setattr(scheduler, _WRAPPED, True)
         return
-    schedule, update, finish = (getattr(scheduler, name) for name in HOOKS)
+    schedule, update, finish, add = (getattr(scheduler, name) for name in HOOKS)
 
     @functools.wraps(init)
     def ridgeline_init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -108,8 +108,16 @@ def wrap(scheduler: type[Any]) -> None:
             exporter.after_finish(finished or ())
         return finished
 
+    @functools.wraps(add)
+    def ridgeline_add(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        exporter: Exporter | None = getattr(self, _EXPORTER, None)
+        if exporter is not None:
+            exporter.before_add(request)
+        return add(self, request, *args, **kwargs)
+
     scheduler.__init__ = ridgeline_init
-    for name, wrapped in zip(HOOKS, (ridgeline_schedule, ridgeline_update, ridgeline_finish), strict=True):
+    hooks = (ridgeline_schedule, ridgeline_update, ridgeline_finish, ridgeline_add)
+    for name, wrapped in zip(HOOKS, hooks, strict=True):
         setattr(scheduler, name, wrapped)
     _wrap_pausing(scheduler)
     setattr(scheduler, _WRAPPED, True)

@@ -214,6 +214,23 @@ def arrival_time(own: float | None, params: Mapping[str, Any] | None) -> float |
     return float(carried) if own - OLDEST_CARRIED_ARRIVAL_SECONDS <= carried <= own else own
 
 
+def arrives(request: Any, known: bool) -> bool:
+    """Whether a request that is given to the scheduler arrives from a client, so that it counts once in the fleet.
+
+    A turn of a streaming session is a request with the prompt that it adds; the session's end is none. Neither is a
+    request whose prompt was computed elsewhere, as it arrived there, nor one that vLLM gives itself and ends at once
+    for a connector to let go of KV.
+
+    Args:
+        request: vLLM's `Request`.
+        known: whether the scheduler has one of its name already, as it has for a streaming session.
+    """
+    if request.abort_immediately or (known and not request.resumable):
+        return False
+    params = request.kv_transfer_params
+    return not (params and params.get("do_remote_prefill"))
+
+
 def admit(request: Any, prompt_tokens: int, start: int) -> RequestState:
     """Make the state of a request that is scheduled for the first time.
 

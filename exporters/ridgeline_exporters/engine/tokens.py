@@ -144,5 +144,4 @@ class TokenClock:
             return
         totals = self._totals
         totals.requests[state.outcome(self._control.objectives)] += 1
-        totals.prompt_tokens.observe(state.prompt_tokens)
         totals.output_tokens.observe(state.output_tokens)

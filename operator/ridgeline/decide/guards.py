@@ -174,6 +174,8 @@ def _gap(signals: Signals, serving: int) -> str | None:
         return "the rate of requests or the share that misses its objectives is not known"
     if signals.engines_reporting is not None and signals.engines_reporting < serving:
         return f"{signals.engines_reporting} of {serving} ready engines report"
-    if signals.requests_per_second > 0.0 and not (signals.prompt_tokens and signals.output_tokens):
-        return "requests run, but the lengths of their prompts and outputs are not known"
+    lengths = {"prompts": signals.prompt_tokens, "outputs": signals.output_tokens}  # outputs: once requests end
+    unknown = [name for name, known in lengths.items() if not known]
+    if signals.requests_per_second > 0.0 and unknown:
+        return f"requests run, but the lengths of their {' and '.join(unknown)} are not known yet"
     return None

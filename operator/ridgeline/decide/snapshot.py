@@ -116,6 +116,7 @@ class Signals:
     """Time of the oldest engine sample behind these numbers, Unix seconds."""
     engines_reporting: int | None = None
     requests_per_second: float | None = None
+    """Requests that arrive, whether or not they have ended."""
     missed_ratio: float | None = None
     first_token_late_ratio: float | None = None
     gaps_late_ratio: float | None = None

@@ -36,6 +36,10 @@ class EngineProbe:
 
     running_requests: int | None = None
     """Requests it holds: running, waiting and fetching their KV cache."""
+    waiting_requests: int | None = None
+    """Those among them that wait to be scheduled."""
+    decoding_requests: int | None = None
+    """Those among them that decode; an older exporter does not say."""
     limit_tokens: int | None = None
     maximum_tokens: int | None = None
     kv_bytes_received: float | None = None
@@ -83,6 +87,8 @@ def engine_state(pod: Pod, probe: EngineProbe | None) -> EngineState:
         unschedulable=pods.is_unschedulable(pod),
         restarts=pods.restarts(pod),
         running_requests=probe.running_requests,
+        waiting_requests=probe.waiting_requests,
+        decoding_requests=probe.decoding_requests,
         limit_tokens=probe.limit_tokens,
         maximum_tokens=probe.maximum_tokens,
         kv_bytes_received=probe.kv_bytes_received,
@@ -141,6 +147,8 @@ def parse_probe(
     external = counters.get(f"{PROMPT_TOKENS}:{EXTERNAL_SOURCE}")
     return EngineProbe(
         running_requests=sum(n or 0 for n in held) if held[0] is not None else None,
+        waiting_requests=held[1],
+        decoding_requests=_count(state.get("decoding")),
         limit_tokens=_count(_part(state, "limits").get("max_num_scheduled_tokens")),
         maximum_tokens=_count(_part(state, "maximum").get("max_num_scheduled_tokens")),
         kv_bytes_received=counters.get(KV_BYTES),

@@ -127,7 +127,7 @@ def _signals(fleet: _FleetSamples, sampled_at: float) -> Signals:
     return Signals(
         sampled_at=sampled_at,
         engines_reporting=None if reporting is None else round(reporting),
-        requests_per_second=fleet.get("fleet:ridgeline_requests:rate"),
+        requests_per_second=fleet.get("fleet:ridgeline_requests_arriving:rate"),
         missed_ratio=fleet.get("fleet:ridgeline_requests_missed:ratio"),
         first_token_late_ratio=fleet.get("fleet:ridgeline_requests_first_token_late:ratio"),
         gaps_late_ratio=fleet.get("fleet:ridgeline_requests_gaps_late:ratio"),

@@ -40,6 +40,7 @@ def _plant(file: Path) -> None:
 
     places: dict[str, tuple[Any, str]] = {
         "limits": (Control, "apply"),
+        "arrival": (Exporter, "_note_arrival"),
         "schedule": (Exporter, "_note_scheduled"),
         "update": (Exporter, "_account"),
         "finish": (TokenClock, "judge_cut"),

@@ -139,6 +139,8 @@ def main(model: str, kind: str) -> None:
                 "steps": sum(sum(histogram.counts) for histogram in totals.steps.values()),
                 "outputs": totals.output_tokens.total,
                 "prefills_finished": totals.prefills_finished,
+                "arrived": [sum(totals.prompt_tokens.counts), totals.prompt_tokens.total],
+                "prompts": sum(runner.prompts.values()),
                 "finished": sum(totals.requests.values()),
                 "preemptions": sum(request.num_preemptions for request in batch),
                 "remembered": len(exporter._states),
