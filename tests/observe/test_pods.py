@@ -174,7 +174,7 @@ def test_an_engine_is_its_pod_and_its_answers() -> None:
         containers=[{"name": "engine", "restartCount": 2}],
         init_containers=[{"name": "exporter", "restartCount": 1}],
     )
-    probe = EngineProbe(running_requests=4, limit_tokens=512, maximum_tokens=2048, kv_bytes_received=1e6)
+    probe = EngineProbe(4, 1, 3, limit_tokens=512, maximum_tokens=2048, kv_bytes_received=1e6)
     assert engine_state(raw, probe) == EngineState(
         pod="chat-engines-1",
         address="10.0.0.7",
@@ -182,6 +182,8 @@ def test_an_engine_is_its_pod_and_its_answers() -> None:
         ready=True,
         restarts=3,
         running_requests=4,
+        waiting_requests=1,
+        decoding_requests=3,
         limit_tokens=512,
         maximum_tokens=2048,
         kv_bytes_received=1e6,

@@ -197,7 +197,9 @@ class Exporter:
         """What `GET /v1/state` answers. `limits` are those that govern the next step."""
         counts = self._counts()
         return {
-            **{name: counts[name] for name in ("running", "waiting", "transferring", "decoding", "pinned_remote_reads")},
+            **{
+                name: counts[name] for name in ("running", "waiting", "transferring", "decoding", "pinned_remote_reads")
+            },
             "limits": self._control.wanted.as_dict(),
             "in_force": self._control.in_force.as_dict(),
             "maximum": {"max_num_scheduled_tokens": self._control.maximum.max_num_scheduled_tokens},
