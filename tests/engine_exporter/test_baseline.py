@@ -122,7 +122,7 @@ def test_the_terms_of_the_step_model_are_learned_from_a_varied_load() -> None:
     }
 
 
-def test_what_pairs_take_stays_unknown_where_all_chunks_are_equally_deep_and_the_rest_is_known() -> None:
+def test_where_all_chunks_are_equally_deep_pairs_stay_unknown_and_the_tokens_stand_for_both() -> None:
     dice = random.Random(7)
     model = StepModel()
     for sequences, kv_tokens in loads(dice, 3000):
@@ -130,10 +130,33 @@ def test_what_pairs_take_stays_unknown_where_all_chunks_are_equally_deep_and_the
         pairs = prefill * 4096
         seconds = decode_seconds(sequences, kv_tokens) + PREFILL * prefill + PAIR * pairs
         model.add(sequences, kv_tokens, prefill, pairs, seconds * dice.gauss(1.0, 0.02))
-    terms = model.terms()
-    assert "prefill_pair" not in terms
-    assert terms.keys() == {"fixed", "decode_sequence", "kv_token"}, "nor is the token told from its pairs"
+    assert model.terms() == {
+        "fixed": pytest.approx(FIXED, rel=0.1),
+        "decode_sequence": pytest.approx(SEQUENCE, rel=0.15),
+        "kv_token": pytest.approx(KV, rel=0.15),
+        "prefill_token": pytest.approx(PREFILL + 4096 * PAIR, rel=0.1),
+    }
 
+
+def test_pairs_become_known_when_depths_begin_to_differ() -> None:
+    dice = random.Random(8)
+    model = StepModel()
+    for step, (sequences, kv_tokens) in enumerate(loads(dice, 8000)):
+        prefill = dice.choice((0, 0, 0, 512, 2048))
+        pairs = pairs_of(prefill, 4096 if step < 4000 else dice.choice((0, 2048, 8192, 30_000)))
+        seconds = decode_seconds(sequences, kv_tokens) + PREFILL * prefill + PAIR * pairs
+        model.add(sequences, kv_tokens, prefill, pairs, seconds * dice.gauss(1.0, 0.02))
+    terms = model.terms()
+    assert terms["prefill_token"] == pytest.approx(PREFILL, rel=0.1)
+    assert terms["prefill_pair"] == pytest.approx(PAIR, rel=0.1)
+
+
+def test_an_engine_without_prefill_knows_what_decodes_take() -> None:
+    dice = random.Random(9)
+    model = StepModel()
+    for sequences, kv_tokens in loads(dice, 3000):
+        model.add(sequences, kv_tokens, 0, 0, decode_seconds(sequences, kv_tokens) * dice.gauss(1.0, 0.02))
+    assert model.terms().keys() == {"fixed", "decode_sequence", "kv_token"}
 
 def test_terms_that_the_load_does_not_tell_apart_stay_unknown() -> None:
     dice = random.Random(3)

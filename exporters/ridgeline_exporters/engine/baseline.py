@@ -62,10 +62,16 @@ class RobustRegression:
     """Online robust least squares of seconds on a fixed number of features.
 
     A step costs an append; weights, sums and solution are renewed every `REFIT_STEPS` steps, column by column.
+
+    Args:
+        features: how many.
+        spare: whether the last of them may be left out of `known_terms`: where the samples do not tell it apart, the
+            others are known as if it were none, so that they stand for it.
     """
 
-    def __init__(self, features: int) -> None:
+    def __init__(self, features: int, spare: bool = False) -> None:
         self._features = features
+        self._spare = spare
         self._gram: Matrix = [[0.0] * features for _ in range(features)]
         self._moment = [0.0] * features
         self._weight = 0.0
@@ -78,6 +84,7 @@ class RobustRegression:
         self._deviation = 0.0
         self._inverse_diagonal = [0.0] * features
         self._coefficients: list[float] | None = None
+        self._known: list[float | None] = [None] * features
         self.samples = 0
         """Steps learned from so far."""
 
@@ -90,10 +97,12 @@ class RobustRegression:
             if self._coefficients is not None:
                 self._take_in(pending, self._weights(self._coefficients))
                 self._fit()
-                pending.clear()
             elif len(pending) == WARM_UP_STEPS:
                 self._start(pending)
-                pending.clear()
+            else:
+                return
+            pending.clear()
+            self._tell_apart()
 
     def predict(self, x: Sequence[float]) -> float | None:
         """Seconds of a step with these features, or None while that is unknown."""
@@ -106,12 +115,21 @@ class RobustRegression:
 
     def known_terms(self) -> list[float | None]:
         """The coefficients, each None while the samples do not tell it apart from the others."""
-        if self._coefficients is None:
-            return [None] * self._features
+        return self._known
+
+    def _tell_apart(self) -> None:
+        """Renew the terms that are known."""
+        every = range(self._features)
+        self._known = self._with_small_errors(self._coefficients or (), self._inverse_diagonal)
+        last = every[-1]
+        if self._spare and self._known[last] is None and self._gram[last][last] > 0.0:
+            self._known = [*self._with_small_errors(*self._solve(every[:-1]))[:-1], None]
+
+    def _with_small_errors(self, coefficients: Sequence[float], diagonal: Sequence[float]) -> list[float | None]:
         terms: list[float | None] = []
-        for i, coefficient in enumerate(self._coefficients):
+        for i, coefficient in enumerate(coefficients):
             # Standard error of the coefficient times the feature's root mean square.
-            error = self._deviation * math.sqrt(max(0.0, self._inverse_diagonal[i]) / self._weight)
+            error = self._deviation * math.sqrt(max(0.0, diagonal[i]) / self._weight)
             known = self._gram[i][i] > 0.0 and error <= TOLERATED_TERM_ERROR * self._mean_seconds
             terms.append(coefficient if known else None)
         return terms
@@ -167,9 +185,17 @@ class RobustRegression:
         self._deviation = NORMAL_DEVIATION * median
 
     def _fit(self) -> list[float]:
-        """Renew the coefficients: solve, and solve again without the most negative one until none is negative."""
+        """Renew the coefficients."""
+        self._coefficients, self._inverse_diagonal = self._solve(range(self._features))
+        return self._coefficients
+
+    def _solve(self, features: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Coefficients by these features alone, none negative, and the diagonal of the inverse of their matrix.
+
+        Solves, and solves again without the most negative one until none is negative.
+        """
         norms = [math.sqrt(self._gram[i][i]) for i in range(self._features)]
-        active = [i for i in range(self._features) if norms[i] > 0.0]
+        active = [i for i in features if norms[i] > 0.0]
         coefficients = [0.0] * self._features
         diagonal: list[float] | None = None
         while active:
@@ -191,9 +217,7 @@ class RobustRegression:
                     coefficients[i] = value / norms[i]
                 break
             del active[worst]
-        self._coefficients = coefficients
-        self._inverse_diagonal = diagonal or [0.0] * self._features
-        return coefficients
+        return coefficients, diagonal or [0.0] * self._features
 
 
 class DecodeBaseline:
@@ -219,13 +243,14 @@ class DecodeBaseline:
 class StepModel:
     """Seconds of any step = fixed + per decode sequence + per KV token of the decodes + per prefill token + per pair.
 
-    A pair is a prefill token and a key that it attends to: deep in a long prompt they outweigh the tokens.
+    A pair is a prefill token and a key that it attends to: deep in a long prompt they outweigh the tokens. Where all
+    prompts are alike the two come together; then the term of the pairs is unknown, and that of the tokens stands for both.
     """
 
     TERMS = ("fixed", "decode_sequence", "kv_token", "prefill_token", "prefill_pair")
 
     def __init__(self) -> None:
-        self._regression = RobustRegression(len(self.TERMS))
+        self._regression = RobustRegression(len(self.TERMS), spare=True)
 
     def add(self, sequences: int, kv_tokens: int, prefill_tokens: int, prefill_pairs: int, seconds: float) -> None:
         """Learn from a step."""

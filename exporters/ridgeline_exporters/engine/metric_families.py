@@ -200,7 +200,7 @@ FAMILIES: tuple[Family, ...] = (
         "What a step takes: fixed, and more per decode sequence, KV token, prefill token and prefill pair.",
         ("term",),
         formula="robust least squares of the engine's steps on 1, decode sequences, KV tokens of the decodes, prefill tokens and pairs of a prefill token with a key that it attends to",
-        caveat="A term is absent while the samples do not tell it apart from the others: the pairs, where prompts are equally deep.",
+        caveat="A term is absent while the samples do not tell it apart from the others. Where prompts are alike that is the pairs, and the term of the tokens stands for both.",
     ),
     Family("exporter_up", "gauge", "1 while the exporter works, 0 after it switched itself off."),
 )
