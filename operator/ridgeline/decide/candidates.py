@@ -88,8 +88,12 @@ class Assessment:
     @property
     def overloaded(self) -> bool:
         """Whether every candidate misses more than it meets: their order is noise then."""
-        others = [self.best_split.missed] if self.best_split else []
-        return min(self.today.missed, self.best_mixed.missed, *others) > 0.5
+        return self.least_missed > 0.5
+
+    @property
+    def least_missed(self) -> float:
+        """Least share of misses of any candidate at the measured load."""
+        return min(c.forecast.missed for c in (self.today, *self.mixed, *self.splits))
 
     def board(self, now: float) -> Board:
         """What is to be remembered of this pass."""

@@ -88,7 +88,7 @@ def advise(question: Question) -> Advice:
     if trigger is None:
         return _stay(question, scores, reasons.OBJECTIVES_MET, _fine(question, scores))
     if scores.overloaded and trigger.reason != reasons.SPLIT_COLLAPSED:
-        least = percent(min(c.missed for c in (scores.today, scores.best_mixed, scores.best_split or scores.today)))
+        least = percent(scores.least_missed)
         message = (
             f"{trigger.evidence}; whatever the topology, at least {least} would miss: the fleet needs more engines"
         )

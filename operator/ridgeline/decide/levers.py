@@ -122,5 +122,5 @@ def _plan(question: Question, action: Action, chosen: Candidate, scores: Assessm
         explain(question, action, chosen, scores, trigger),
         target,
         gain=scores.today.score - chosen.score,
-        unchanged_missed=scores.today.forecast.missed,
+        unchanged_missed=scores.today.missed,
     )

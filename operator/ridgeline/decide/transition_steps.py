@@ -34,6 +34,7 @@ CLOCK_SECONDS = 5
 IDLE_SECONDS = 60
 """Without any request for so long, a split is accepted unverified."""
 ROLL_BACK_SECONDS = 60
+SETTLED_WINDOWS = 4 / 3
 QUEUE_GROWTH = 1.25
 """A queue up to so much longer than at the switch has not grown: it changes by the moment."""
 BELIEVED_SHARE = 0.5
@@ -153,8 +154,9 @@ def _soak(case: Case, transition: TransitionStatus) -> Answer:
         return done(case, reasons.TRANSITION_DONE, f"{change(transition)} is done")
     if transition.to.mode is Mode.SPLIT and (failed := _kv_failed(case, transition)):
         return failed
-    # Until one window of the rules has passed, the signals still tell of the topology before.
-    window, asked = case.snapshot.rules_window_seconds, case.spec.transition.soakSeconds
+    # The signals tell of the topology before until a window of the rules has passed since the last request ended that
+    # was in flight at the switch.
+    window, asked = SETTLED_WINDOWS * case.snapshot.rules_window_seconds, case.spec.transition.soakSeconds
     elapsed, soak = case.since(transition.stepTime), max(asked, window) if asked else 0.0
     if soak and elapsed >= window and (worse := _worse(case, transition)):
         return case.roll_back(transition, reasons.MISSES_ROSE, worse)
