@@ -52,7 +52,7 @@ def test_a_day_is_told_with_its_rivals_its_parts_and_what_ridgeline_did(
     for _, name in PARTS:
         assert name in told.out
     assert "nothing is measured" in told.out
-    assert re.search(r"^  \d\d:\d\d  changed the token budget 8192 → \d+, because .+\d", told.out, re.MULTILINE)
+    assert re.search(r"^  \d\d:\d\d  changed the token budget 8192 → \d+, because .+", told.out, re.MULTILINE)
     assert f"met the objectives of {100 * met['ridgeline']:.1f} %" in lines[-1]
     *played, written = told.err.splitlines()
     assert [line.split()[1].rstrip(":") for line in played] == list(met)
