@@ -63,6 +63,9 @@ def test_roles_flip_under_load_and_no_request_fails(pair: tuple[Engine, Engine],
         delta(a, b, "requests_total", outcome=o) for a, b in zip(after, before, strict=True) for o in OUTCOMES
     )
     assert finished == sent[0]
+    for part, expected in (("count", sent[0]), ("sum", sent[0] * PROMPT)):
+        arrived = sum(delta(a, b, f"request_prompt_tokens_{part}") for a, b in zip(after, before, strict=True))
+        assert arrived == expected, "each request arrives once, through one engine or two"
     moved = [delta(a, b, "external_prompt_tokens_total") for a, b in zip(after, before, strict=True)]
     assert all(moved), f"KV moved in both directions: {moved}"
     prefilled = sum(delta(a, b, "tokens_total", phase="prefill") for a, b in zip(after, before, strict=True))
