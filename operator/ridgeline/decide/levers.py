@@ -1,9 +1,12 @@
 """Levers: what to do about it, the cheapest first, read top to bottom; the first that helps is pulled.
 
 Tune       the token budget of mixed engines: live, at once, nothing moves
-Rebalance  one engine between the pools of a split
+Rebalance  one engine between the pools of a split; more at once only where the next split would not do
 Split      only when the best split beats the best-tuned mixed fleet by more than the tolerance
-Merge      when mixed engines at their best budget meet the objectives with margin, or beat every split
+Merge      when mixed engines at their best budget meet the objectives with margin, beat every split, carry a load that
+           has become another one, or when a split has collapsed
+
+Candidates are compared by their scores: the load of now, and those of the last minutes (`scoreboard.py`).
 """
 
 from __future__ import annotations
