@@ -152,9 +152,13 @@ async def test_it_splits_when_no_budget_is_enough_and_merges_when_it_is_calm(
     assert moved_in_split > 0
     assert external_in_split > 0
     assert stall_after < stall_before
-    # The longest gaps are whole prefills of others: what a split ends, however slow the machine is in between. The
+    # Gaps as long as half a prefill are others' prompts: what a split ends, however slow the machine is in between. The
     # share of missed requests is told above but not judged: its objective is a decode step of the calibration, and
     # every program that takes this machine's cores later makes steps late that no topology could have saved.
-    assert before.gap_p99 is not None
-    assert after.gap_p99 is not None
-    assert after.gap_p99 < before.gap_p99
+    half_a_prefill = 512 * calibration.prefill_token_seconds
+    stalled_before, stalled_after = (
+        load.summary(since, until, first_token, half_a_prefill).late_gaps_ratio
+        for since, until in ((started, switched), (settled, finished))
+    )
+    print(f"gaps longer than half a prefill: {stalled_before:.2%} before, {stalled_after:.2%} after")
+    assert stalled_after < stalled_before
