@@ -19,7 +19,9 @@ from ridgeline.decide.whatif import HEADROOM, Forecast, Load, mixed, split
 SMALLEST_BUDGET_TOKENS = 128
 TIE = 0.005
 MEMORY_WEIGHT = 0.5
-"""What the loads of the last quarter of an hour weigh beside the load of now."""
+"""What the loads of the last minutes weigh beside the load of now."""
+MIXED_COST = 0.10
+"""What mixed engines may be forecast to miss more than a split that does not fit the load: they take any as it comes."""
 CALM_LOAD = 1.3
 """A fleet is merged only when mixed engines would do at this multiple of the load: room for it to come back."""
 

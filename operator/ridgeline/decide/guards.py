@@ -92,7 +92,7 @@ def engines_not_ready(question: Question) -> Verdict | None:
 def cooling_down(question: Question) -> Verdict | None:
     """After a transition the fleet rests, longer after each roll-back."""
     until = question.cooldown_until
-    if until is None or question.now >= until:
+    if until is None or not question.cooling_down:
         return None
     return _hold(reasons.COOLING_DOWN, f"resting for another {until - question.now:.0f} s after the last transition")
 

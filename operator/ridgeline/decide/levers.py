@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from ridgeline.api.fleet import Action, Mode
 from ridgeline.decide import reasons
-from ridgeline.decide.candidates import Assessment, Candidate
+from ridgeline.decide.candidates import MIXED_COST, Assessment, Candidate
 from ridgeline.decide.evidence import explain
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.question import Question
@@ -24,8 +24,6 @@ from ridgeline.decide.triggers import Trigger
 TUNE_GAIN = 0.01
 """Points of requests met that another budget must bring: budgets halve, so a smaller gain is noise."""
 REBALANCE_GAIN = 0.02
-MIXED_COST = 0.10
-"""What mixed engines may miss more than a split that is engines away: they take any load as it comes."""
 FAR_GAIN = 0.25
 """Where the next split would still miss so much more than the best one, engines are not moved one at a time."""
 SMALL_MODEL_WEIGHT_BYTES = 32e9

@@ -61,7 +61,6 @@ def kept(boards: tuple[Board, ...], new: Board, window_seconds: float) -> tuple[
 
 
 def calm_lately(boards: tuple[Board, ...], margin: float, now: float, window_seconds: float) -> bool:
-    """Whether mixed engines would have done at every board of the last windows, which must reach back far enough."""
+    """Whether mixed engines would have done at every board of the last windows; true without any board."""
     since = now - CALM_WINDOWS * window_seconds
-    lately = [board for board in boards if board.time >= since]
-    return all(board.mixed_when_busier <= margin for board in lately)
+    return all(board.mixed_when_busier <= margin for board in boards if board.time >= since)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ridgeline.decide import reasons
-from ridgeline.decide.candidates import CALM_LOAD, Assessment
+from ridgeline.decide.candidates import CALM_LOAD, MIXED_COST, Assessment
 from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import calm_lately
 from ridgeline.decide.wording import duration, percent
@@ -22,8 +22,6 @@ DECODE_BAND = 0.90
 FAILED_TRANSFERS_SHARE = 0.05
 PENDING_SHARE = 0.5
 COLLAPSED_SHARE = 0.5
-MIXED_COST = 0.10
-"""What mixed engines may be forecast to miss more than a split that has collapsed: they take any load as it comes."""
 
 
 @dataclass(frozen=True, slots=True)
