@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -206,16 +206,9 @@ def test_a_missing_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_ctrl_c_keeps_what_is_done(
-    trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trace: Path, capsys: pytest.CaptureFixture[str], ctrl_c_during: Callable[[str], None]
 ) -> None:
-    played = replay.play
-
-    def interrupted(name: str, *arguments: Any) -> dict[str, Any]:
-        if name == "mixed:256":
-            raise KeyboardInterrupt
-        return played(name, *arguments)
-
-    monkeypatch.setattr("ridgeline.replay_command.play", interrupted)
+    ctrl_c_during("mixed:256")
     assert main(["replay", *FLEET, "--trace", str(trace), "--policies", "mixed:512,mixed:256,split:1"]) == 130
     printed = capsys.readouterr()
     assert "mixed:512" in printed.out

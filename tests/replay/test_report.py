@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,6 @@ from ridgeline.replay_report import report_html
 from ridgeline.replay_report.course import MOST_POINTS, courses
 from ridgeline.replay_report.plot import linear, logarithmic, time_axis
 from ridgeline.replay_report.plots import MOST_MARKS
-from ridgeline.simulate import replay
 
 FLEET = ["--model", "llama-3.1-8b", "--engines", "2"]
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>&\x00"
@@ -323,16 +323,9 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_is_played(
 
 
 def test_ctrl_c_leaves_a_report_of_what_is_done(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], ctrl_c_during: Callable[[str], None]
 ) -> None:
-    real = replay.play
-
-    def interrupted(name: str, *arguments: Any) -> dict[str, Any]:
-        if name == "split:1":
-            raise KeyboardInterrupt
-        return real(name, *arguments)
-
-    monkeypatch.setattr("ridgeline.replay_command.play", interrupted)
+    ctrl_c_during("split:1")
     report = tmp_path / "report.html"
     options = ["--policies", "mixed:512,split:1,mixed:256", "--report", str(report)]
     assert main(["replay", *FLEET, "--trace", str(trace), *options]) == 130
