@@ -30,6 +30,7 @@ BLOCK = 32
 START_SECONDS = 900.0
 ANSWER_SECONDS = 300.0
 PREFIX = "ridgeline_engine_"
+CORE, WORKER = b"VLLM::EngineCore", b"VLLM::Worker"
 
 Metrics = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -218,17 +219,31 @@ class Engine(Rank):
 
     def cpu_seconds(self) -> tuple[float, float]:
         """CPU time so far of the EngineCore, which schedules, and of its workers, which compute."""
-        seconds = {b"VLLM::EngineCore": 0.0, b"VLLM::Worker": 0.0}
+        seconds = {CORE: 0.0, WORKER: 0.0}
+        for title, thread in self._threads():
+            if title in seconds:
+                with suppress(OSError):  # threads end meanwhile
+                    seconds[title] += int((thread / "schedstat").read_text().split()[0]) * 1e-9
+        assert seconds[CORE], f"engine {self.name} has no EngineCore"
+        return seconds[CORE], seconds[WORKER]
+
+    def give_workers_a_core(self) -> None:
+        """Let the workers compute on the last core alone, as they would on a GPU, and all else, us too, on the others."""
+        *others, last = sorted(os.sched_getaffinity(0))
+        assert others, "one core is not enough for an engine and its worker"
+        for title, thread in self._threads():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread.name), {last} if title == WORKER else others)
+        os.sched_setaffinity(0, others)
+
+    def _threads(self) -> Generator[tuple[bytes, Path], None, None]:
+        """Every thread of the engine's processes: the process' title and its folder below /proc."""
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # processes end meanwhile
                 group = int((process / "stat").read_text().rpartition(")")[2].split()[2])
                 title = (process / "cmdline").read_bytes().partition(b"\0")[0]
-                if group == self._process.pid and title in seconds:
-                    threads = (process / "task").glob("*/schedstat")
-                    seconds[title] += sum(int(thread.read_text().split()[0]) for thread in threads) * 1e-9
-        core, workers = seconds.values()
-        assert core, f"engine {self.name} has no EngineCore"
-        return core, workers
+                if group == self._process.pid:
+                    yield from ((title, thread) for thread in list((process / "task").iterdir()))
 
     def stop(self) -> None:
         """End the process and what it started."""
