@@ -22,10 +22,14 @@ from ridgeline.api.fleet import (
 )
 from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
+from ridgeline.decide.calibration import calibrated
+from ridgeline.decide.candidates import forecast
 from ridgeline.decide.decision import decide
 from ridgeline.decide.plan import Decision, History, Plan
+from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import Board
 from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot, StepTimes
+from ridgeline.decide.whatif import Load
 from tests.decide.fleets import LLAMA_8B, NOW, ONE_THREAD, chat, engines, idle, small_fleet, snapshot, spec
 
 NAN = float("nan")
@@ -337,6 +341,64 @@ def test_a_split_in_which_most_requests_miss_is_merged_whatever_the_model_says_o
     crowded = chat(64.0, **{**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0})
     held = after(big("ppppppdd", crowded), LARGE, 60)
     assert held.plan.reason != reasons.SPLIT_COLLAPSED, "mixed engines would miss far more"
+
+
+# ---------------------------------------------------------------- what is seen, and what the model expects
+
+
+def load_of(seen: Snapshot, status: FleetStatus | None = None) -> tuple[Question, Load, Load]:
+    question = Question(seen, LARGE, status or FleetStatus(), History(), NOW)
+    load = question.load()
+    assert load is not None
+    return question, load, calibrated(question, load)
+
+
+def test_where_misses_do_not_come_the_model_is_asked_about_less() -> None:
+    fine = {"missed_ratio": 0.0, "gaps_late_ratio": 0.0, "time_to_first_token_p95_seconds": 0.3}
+    question, load, less = load_of(big("pppppddd", chat(66.0, **fine)))
+    assert forecast(load, question.today, question.budget).missed > 0.5
+    assert forecast(less, question.today, question.budget).missed <= question.missed_limit
+    assert 0.8 <= less.requests_per_second / load.requests_per_second < 1.0
+    for other in ({"missed_ratio": 0.3}, {"time_to_first_token_p95_seconds": 1.5}):  # it is late, or a queue is there
+        _, load, same = load_of(big("pppppddd", chat(66.0, **(fine | other))))
+        assert same.requests_per_second == load.requests_per_second
+
+
+def test_steps_that_are_never_late_are_shorter_than_modelled() -> None:
+    question, load, less = load_of(big("mmmmmmmm", chat(30.0, missed_ratio=0.0, gaps_late_ratio=0.0), 512))
+    assert forecast(load, question.today, question.budget).gaps_late > 0.5
+    assert less.steps == load.steps.scaled(less.steps.fixed_seconds / load.steps.fixed_seconds)
+    assert 0.9 <= less.steps.fixed_seconds / load.steps.fixed_seconds < 1.0
+
+
+def test_a_budget_that_was_just_changed_teaches_nothing_yet() -> None:
+    seen = big("mmmmmmmm", chat(30.0, **STALLED), 256)
+    _, load, learned = load_of(seen)
+    assert learned.burst > load.burst
+    _, load, same = load_of(seen, FleetStatus(lastDecision=tuned(NOW - 10)))
+    assert same == load
+
+
+def test_while_nothing_is_late_a_split_is_not_left_for_one_with_less_room() -> None:
+    for rate in (60.0, 66.0, 70.0):
+        plan = after(big("ppppppdd", chat(rate, gaps_late_ratio=0.0)), LARGE, 60).plan
+        assert plan.action is Action.HOLD, plan.message
+        assert plan.reason != reasons.OVERLOADED, "requests meet their objectives"
+
+
+def test_a_budget_is_chosen_for_the_load_of_now_alone() -> None:
+    seen = big("mmmmmmmm", chat(44.0, **STALLED), 8192)
+    missed = {(8, 0, 0, 2**n): 1.0 if n == 8 else 0.0 for n in range(7, 14)}
+    boards = tuple(Board(NOW - 5.0 * n, missed, 1.0) for n in range(8, 0, -1))
+    resting = FleetStatus(cooldownUntilTime=to_rfc3339(NOW + 300))
+    wanted = once(seen, LARGE, history=History(boards=boards), status=resting).history.wanted
+    assert wanted is not None
+    assert (wanted.action, wanted.target.tokenBudget) == (Action.TUNE, 256)
+
+
+def test_a_split_that_gains_much_does_not_wait_for_the_signals_of_a_new_budget() -> None:
+    told = FleetStatus(lastDecision=tuned(NOW))
+    assert after(big("mmmmmmmm", chat(56.0, **STALLED)), LARGE, 20, told).plan.action is Action.SPLIT
 
 
 # ---------------------------------------------------------------- memory

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from ridgeline.api.fleet import Role
+from ridgeline.api.fleet import Objectives, Role
 from ridgeline.decide.limits import limit_for, limits_to_set
 from ridgeline.decide.observed import kv_bytes, kv_failures, prefills, routers_lagging
 from ridgeline.decide.snapshot import RouterState
-from tests.decide.fleets import engines, snapshot, spec
+from tests.decide.fleets import chat, engines, snapshot, spec
 
 FLEET = engines("pd")
 SHOWN = {"e0": Role.PREFILL, "e1": Role.DECODE}
@@ -72,5 +72,23 @@ def test_only_differing_budgets_of_engines_that_tell_are_set() -> None:
     a, b, c = engines("mmm", limit=512, maximum=8192)
     fleet = snapshot((a, replace(b, limit_tokens=8192), replace(c, limit_tokens=None)))
     target = fleet.topology.model_copy(update={"tokenBudget": 512})
-    assert limits_to_set(fleet, target) == {"e1": 512}
-    assert limits_to_set(fleet, None) == {}
+    assert limits_to_set(fleet, target, Objectives()) == {"e1": 512}
+    assert limits_to_set(fleet, None, Objectives()) == {}
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        pytest.param(100, {}, id="room"),
+        pytest.param(2000, {"e0": 512, "e1": 512}, id="full"),
+        pytest.param(None, {}, id="nobody tells"),
+    ],
+)
+def test_prefill_engines_slow_down_while_decode_engines_are_full(held: int | None, expected: dict[str, int]) -> None:
+    several = engines("ppdd", limit=8192, maximum=8192)
+    several = (*several[:2], *(replace(e, running_requests=held, limit_tokens=None) for e in several[2:]))
+    fleet = snapshot(several, chat(20.0))
+    target = fleet.topology.model_copy(update={"tokenBudget": 512})
+    assert limits_to_set(fleet, target, Objectives()) == expected
+    unseen = replace(fleet, signals=chat(20.0, output_tokens=None))
+    assert limits_to_set(unseen, target, Objectives()) == {}

@@ -86,7 +86,10 @@ def take_turn(
     common = Turn(decision.history, verdict, interval, plan, decision.recommendation, token_budget=budget)
     if plan.changes_roles:
         return replace(common, transition=begin(plan, snapshot, now), again_seconds=AT_ONCE)
-    return replace(common, limits=limits_to_set(snapshot, _with_budget(recorded or snapshot.topology, budget)))
+    return replace(
+        common,
+        limits=limits_to_set(snapshot, _with_budget(recorded or snapshot.topology, budget), fleet.spec.objectives),
+    )
 
 
 def _go_on(

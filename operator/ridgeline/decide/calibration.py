@@ -1,10 +1,13 @@
-"""The shape of the arrivals, learned from what mixed engines show today.
+"""The what-if model held against what today's topology shows; all candidates are then scored with what was learned.
 
-Rates and lengths come from the recording rules; how bursty arrivals are does not. Two parameters stand for it: the
-burst factor of late gaps and the variability of arrivals in the prefill queue. Each is raised, never lowered, until
-the what-if model explains the share of requests that the engines report for today's topology; then all candidates
-are scored with it. In a split late gaps tell nothing about it: what was learned before it is kept, so that a fleet
-is not merged into the misses that it was split for.
+**The shape of the arrivals.** Rates and lengths come from the recording rules; how bursty arrivals are does not. Two
+parameters stand for it: the burst factor of late gaps and the variability of arrivals in the prefill queue. Each is
+raised, never lowered, until the model explains the share of requests that miss today. In a split late gaps tell nothing
+about it: what was learned before it is kept, so that a fleet is not merged into the misses that it was split for.
+
+**The work.** Near the limit of a topology a few per cent of rate or length lie between no request and all that miss. So
+where the model expects misses that do not come, it is asked about a little less load, as much less as explains what is
+seen. How far that may go is bounded, so that a load that outgrows the fleet is still seen before requests are late.
 """
 
 from __future__ import annotations
@@ -15,19 +18,30 @@ from math import isfinite
 
 from ridgeline.api.fleet import Mode
 from ridgeline.decide.candidates import forecast
+from ridgeline.decide.guards import tuned_lately
 from ridgeline.decide.question import Question
-from ridgeline.decide.whatif import Load
+from ridgeline.decide.whatif import Forecast, Load
 
+LEAST_PACE = 0.9
+LEAST_WORK = 0.8
+QUEUE_SHARE = 0.5
+"""First tokens this late, of the objective, tell of a queue: then the load is more than is done, late or not."""
 MOST_BURST = 8.0
 MOST_VARIABILITY = 30.0
 ROUNDS = 8
 
 
 def calibrated(question: Question, load: Load) -> Load:
-    """The load with arrivals as bursty as today's misses say."""
+    """The load with arrivals as bursty, and no more work, than today's misses say."""
+    return _no_more_work(question, _as_fast(question, _bursty(question, load)))
+
+
+def _bursty(question: Question, load: Load) -> Load:
     signals = question.signals
     load = replace(load, burst=max(1.0, question.history.burst, (question.status.arrivalBurstPercent or 0) / 100.0))
     if question.today.mode is not Mode.MIXED or signals is None or load.requests_per_second <= 0.0:
+        return load
+    if tuned_lately(question):  # these misses are still those of the budget before
         return load
     load = replace(load, burst=1.0)
 
@@ -43,6 +57,51 @@ def calibrated(question: Question, load: Load) -> Load:
 
     variability = _raised(first_token_late, load.arrival_variability, MOST_VARIABILITY, signals.first_token_late_ratio)
     return replace(load, arrival_variability=variability)
+
+
+def _as_fast(question: Question, load: Load) -> Load:
+    seen = question.signals.gaps_late_ratio if question.signals else None
+    return _least_taken_off(question, load, LEAST_PACE, seen, lambda forecast: forecast.gaps_late, _with_pace)
+
+
+def _no_more_work(question: Question, load: Load) -> Load:
+    seen = question.signals.missed_ratio if question.signals else None
+    first = question.signals.time_to_first_token_p95_seconds if question.signals else None
+    if first is not None and first > QUEUE_SHARE * load.first_token_objective_seconds:
+        return load
+    return _least_taken_off(question, load, LEAST_WORK, seen, lambda forecast: forecast.missed, _with_work)
+
+
+def _with_pace(load: Load, part: float) -> Load:
+    return replace(load, steps=load.steps.scaled(part))
+
+
+def _with_work(load: Load, part: float) -> Load:
+    return replace(load, requests_per_second=part * load.requests_per_second)
+
+
+def _least_taken_off(
+    question: Question,
+    load: Load,
+    least: float,
+    observed: float | None,
+    of: Callable[[Forecast], float],
+    reduced: Callable[[Load, float], Load],
+) -> Load:
+    """The load reduced as little as makes the model expect what is seen: that few enough miss. By bisection."""
+    if observed is None or not observed <= question.missed_limit or tuned_lately(question):
+        return load
+
+    def explains(part: float) -> bool:
+        return of(forecast(reduced(load, part), question.today, question.budget)) <= question.missed_limit
+
+    if explains(1.0):
+        return load
+    low, high = least, 1.0
+    for _ in range(ROUNDS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if explains(middle) else (low, middle)
+    return reduced(load, low)
 
 
 def _raised(model: Callable[[float], float], least: float, most: float, observed: float | None) -> float:

@@ -77,6 +77,12 @@ class Assessment:
         return _best(self.mixed)
 
     @cached_property
+    def best_budget(self) -> Candidate:
+        """Mixed engines at the budget that is best now: it can be changed back at once, so that memory has no say."""
+        least = min(c.missed for c in self.mixed)
+        return next(c for c in self.mixed if c.missed <= least + TIE)
+
+    @cached_property
     def best_split(self) -> Candidate | None:
         """None where no division leaves each pool its minimum."""
         return _best(self.splits) if self.splits else None

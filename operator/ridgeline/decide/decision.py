@@ -17,7 +17,7 @@ from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, Mode, Policy
 from ridgeline.decide import reasons
 from ridgeline.decide.calibration import calibrated
 from ridgeline.decide.candidates import Assessment
-from ridgeline.decide.guards import GUARDS, RESTS, first
+from ridgeline.decide.guards import GUARDS, RESTS, STRICT_RESTS, first
 from ridgeline.decide.levers import LEVERS
 from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.question import Question
@@ -88,7 +88,8 @@ def advise(question: Question) -> Advice:
     trigger = next((found for look in TRIGGERS if (found := look(question, scores))), None)
     if trigger is None:
         return _stay(question, scores, reasons.OBJECTIVES_MET, _fine(question, scores))
-    if scores.overloaded and trigger.reason != reasons.SPLIT_COLLAPSED:
+    late = (question.signals.missed_ratio or 0.0) > question.missed_limit if question.signals else False
+    if scores.overloaded and late and trigger.reason != reasons.SPLIT_COLLAPSED:
         least = percent(scores.least_missed)
         message = (
             f"{trigger.evidence}; whatever the topology, at least {least} would miss: the fleet needs more engines"
@@ -177,7 +178,8 @@ def _static(question: Question, advice: Advice | None, history: History) -> Deci
 
 
 def _unless_resting(question: Question, plan: Plan, recommendation: Plan | None, history: History) -> Decision:
-    rest = first(RESTS, question) if plan.changes_roles else None
+    rests = STRICT_RESTS if plan.gain >= CLEAR_GAIN else RESTS
+    rest = first(rests, question) if plan.changes_roles else None
     if rest is None:
         return Decision(plan, recommendation, _settled(history))
     return Decision(_hold(question, rest.reason, f"{rest.message}; then {plan.message}"), recommendation, history)

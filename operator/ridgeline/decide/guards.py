@@ -108,7 +108,9 @@ def tuned_lately(question: Question) -> Verdict | None:
     return _hold(reasons.TUNED_LATELY, f"the signals show the new token budget alone in {left:.0f} s")
 
 
-RESTS: tuple[Guard, ...] = (engines_not_ready, cooling_down, tuned_lately)
+STRICT_RESTS: tuple[Guard, ...] = (engines_not_ready, cooling_down)
+"""Even for a change that gains much."""
+RESTS: tuple[Guard, ...] = (*STRICT_RESTS, tuned_lately)
 
 
 def first(guards: tuple[Guard, ...], question: Question) -> Verdict | None:

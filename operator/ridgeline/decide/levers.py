@@ -19,7 +19,7 @@ from ridgeline.decide.candidates import MIXED_COST, Assessment, Candidate
 from ridgeline.decide.evidence import explain
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.question import Question
-from ridgeline.decide.triggers import Trigger
+from ridgeline.decide.triggers import DECODE_BAND, PREFILL_BAND, Trigger
 
 TUNE_GAIN = 0.01
 """Points of requests met that another budget must bring: budgets halve, so a smaller gain is noise."""
@@ -34,6 +34,9 @@ SMALL_MODEL_LEAN = 0.03
 WITHOUT_COMPARISON = frozenset({reasons.CALM, reasons.KV_TRANSFERS_FAIL, reasons.SPLIT_COLLAPSED})
 """Reasons to merge that do not ask which split the what-if model likes best."""
 
+PRESSURES = frozenset({reasons.PREFILL_PRESSURE, reasons.DECODE_PRESSURE})
+"""Reasons with which nothing is late yet."""
+
 Lever = Callable[[Question, Assessment, Trigger], Plan | None]
 
 
@@ -43,10 +46,10 @@ def tune(question: Question, scores: Assessment, trigger: Trigger) -> Plan | Non
         return None
     if _split_wins(question, scores) and not question.cooling_down:  # its misses would be those of two changes
         return None
-    gain = scores.today.score - scores.best_mixed.score
-    if scores.best_mixed.topology.tokenBudget == question.budget or gain <= TUNE_GAIN:
+    best = scores.best_budget
+    if best.topology.tokenBudget == question.budget or scores.today.missed - best.missed <= TUNE_GAIN:
         return None
-    return _plan(question, Action.TUNE, scores.best_mixed, scores, trigger)
+    return _plan(question, Action.TUNE, best, scores, trigger)
 
 
 def rebalance(question: Question, scores: Assessment, trigger: Trigger) -> Plan | None:
@@ -62,6 +65,8 @@ def rebalance(question: Question, scores: Assessment, trigger: Trigger) -> Plan 
         neighbour = best
     if way == 0 or neighbour is None or neighbour.score > today.score + TUNE_GAIN:
         return None
+    if trigger.reason in PRESSURES and _pressure(neighbour) >= _pressure(today):
+        return None  # nothing is late, and there would be less room
     if neighbour.forecast.missed > today.forecast.missed + TUNE_GAIN:  # room for more load is no reason to miss now
         return None
     return _plan(question, Action.REBALANCE, neighbour, scores, trigger)
@@ -111,6 +116,12 @@ def _far_off(question: Question, scores: Assessment) -> bool:
     if today.forecast.missed - scores.best_mixed.forecast.missed <= FAR_GAIN:
         return False
     return scores.best_mixed.forecast.missed <= best.forecast.missed + MIXED_COST
+
+
+def _pressure(candidate: Candidate) -> float:
+    """The tighter of the two phases, 1 at the edge of its band."""
+    load = candidate.forecast
+    return max(load.prefill_utilization / PREFILL_BAND, load.decode_utilization / DECODE_BAND)
 
 
 def _plan(question: Question, action: Action, chosen: Candidate, scores: Assessment, trigger: Trigger) -> Plan:

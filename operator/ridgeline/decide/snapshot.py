@@ -7,7 +7,7 @@ and is never to be read as zero: an idle fleet says `0.0`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
@@ -99,6 +99,19 @@ class StepTimes:
             )
         except KeyError:
             return None
+
+    def scaled(self, factor: float) -> StepTimes:
+        """Every term so many times as long."""
+        return replace(
+            self,
+            fixed_seconds=factor * self.fixed_seconds,
+            seconds_per_decode_sequence=factor * self.seconds_per_decode_sequence,
+            seconds_per_kv_token=factor * self.seconds_per_kv_token,
+            seconds_per_prefill_token=factor * self.seconds_per_prefill_token,
+            seconds_per_prefill_pair=factor * self.seconds_per_prefill_pair,
+            hidden_seconds=factor * self.hidden_seconds,
+            untried=self.untried.scaled(factor) if self.untried is not None else None,
+        )
 
     def prefill_seconds(self, tokens: float, depth: float = 0.0) -> float:
         """What a chunk of prefill tokens adds to a step, so many tokens into its prompt."""

@@ -55,7 +55,9 @@ def next_step(
         answer = _interruption(case, transition) or STEPS[transition.step](case, transition)
         if isinstance(answer, StepPlan):
             if transition.step in (Step.VERIFY, Step.SOAK) and answer.transition is not None and not answer.limits:
-                answer = replace(answer, limits=limits_to_set(snapshot, transition.to))  # decodes that ended meanwhile
+                answer = replace(
+                    answer, limits=limits_to_set(snapshot, transition.to, spec.objectives)
+                )  # decodes that ended meanwhile
             settled = transition.step in (Step.SET_LIMITS, Step.VERIFY, Step.SOAK) and not answer.roles
             return replace(answer, routed=settled and case.lagging() is None)
         transition = answer

@@ -94,7 +94,7 @@ def _switch(case: Case, transition: TransitionStatus) -> Answer:
 
 def _set_limits(case: Case, transition: TransitionStatus) -> Answer:
     """Bring budgets in line with the new roles; an engine that refuses does not hold up the rest."""
-    limits = limits_to_set(case.snapshot, transition.to)
+    limits = limits_to_set(case.snapshot, transition.to, case.spec.objectives)
     if limits and case.since(transition.stepTime) < LIMITS_SECONDS:
         return replace(under_way(transition, reasons.SETTING_LIMITS, f"{len(limits)} engines to go"), limits=limits)
     return case.to_step(transition, Step.VERIFY, prefillsAtSwitch=prefills(case.snapshot))
@@ -177,7 +177,7 @@ def _roll_back(case: Case, transition: TransitionStatus) -> Answer:
         return replace(under_way(transition, reasons.ROLLING_BACK, transition.message), roles=batch)
     if lagging is not None and not late:
         return under_way(transition, reasons.ROLLING_BACK, f"{transition.message}; {lagging}")
-    limits = limits_to_set(case.snapshot, transition.origin)
+    limits = limits_to_set(case.snapshot, transition.origin, case.spec.objectives)
     if limits and case.since(transition.stepTime) < ROLL_BACK_SECONDS:
         return replace(under_way(transition, reasons.ROLLING_BACK, transition.message), limits=limits)
     return rolled_back(case, transition.reason, transition.message)
