@@ -85,7 +85,7 @@ def gpu_families() -> tuple[Exported, ...]:
 def operator_metrics() -> OperatorMetrics:
     """The operator's metrics, each made to have a sample, whose labels can be read."""
     key, topology = ("n", "f"), TopologyStatus(mode=Mode.SPLIT, mixed=0, prefill=1, decode=1, tokenBudget=512)
-    best = Recommendation(mode=Mode.SPLIT, prefill=1, decode=1, reason="R", message="m", time="t")
+    best = Recommendation(mode=Mode.SPLIT, prefill=1, decode=1, reason="R", message="m", time="t", enginesNeeded=2)
     metrics = OperatorMetrics()
     metrics.show(
         key,

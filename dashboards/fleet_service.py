@@ -101,9 +101,11 @@ def topology() -> Row:
                 ),
                 graph(
                     "Recommended engines by role",
-                    "The best topology by the what-if model, whether or not anyone acts on it.",
+                    "The best topology by the what-if model, whether or not anyone acts on it, and how many engines the"
+                    " load needs (dashed), whatever there are.",
                     COUNT,
                     Query(series("ridgeline_fleet_recommended_engines"), "{{role}}"),
+                    Query(series("ridgeline_fleet_engines_needed"), "needed", dashed=True),
                     stacked=True,
                     steps=True,
                 ),

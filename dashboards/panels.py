@@ -104,7 +104,9 @@ def graph(
     for letter, query in zip("ABCDEFGH", queries, strict=False):
         if query.dashed:
             style = {"fill": "dash", "dash": [10, 10]}
-            panel.override_by_query(letter, [_set("custom.lineStyle", style), _set("custom.fillOpacity", 0)])
+            properties = [_set("custom.lineStyle", style), _set("custom.fillOpacity", 0)]
+            properties += [_set("custom.stacking", {"mode": "none", "group": "A"})] if stacked else []
+            panel.override_by_query(letter, properties)
     return _targets(panel, queries)
 
 

@@ -64,6 +64,10 @@ class _Fleets(Collector):
         engines = gauge("engines", "Engines of a fleet by role.", "role")
         mode = gauge("mode", "1 for the mode of a fleet, 0 for the other.", "mode")
         wanted = gauge("recommended_engines", "Engines by role in the best topology by the what-if model.", "role")
+        needed = gauge(
+            "engines_needed",
+            "Fewest engines with which some topology should meet the objectives, by the what-if model; absent when unknown.",
+        )
         advice = gauge("recommendation", "1 for the current recommendation.", "action", "reason")
         budget = gauge("token_budget", "Tokens that a mixed engine may schedule in one step.")
         age = gauge("signal_age_seconds", "Age of the oldest sample behind the last decision.")
@@ -85,13 +89,15 @@ class _Fleets(Collector):
                 mixed = max(0, total - best.prefill - best.decode)
                 for role, count in ((Role.MIXED, mixed), (Role.PREFILL, best.prefill), (Role.DECODE, best.decode)):
                     wanted.add_metric([*key, role], count)
+                if best.enginesNeeded is not None:
+                    needed.add_metric([*key], best.enginesNeeded)
                 advice.add_metric([*key, view.recommended_action or Action.HOLD, best.reason], 1)
             if view.sampled_at is not None:
                 age.add_metric([*key], max(0.0, view.seen_at - view.sampled_at))
             for kind, verdict in view.conditions.items():
                 for status in ("True", "False", "Unknown"):
                     condition.add_metric([*key, kind, status], verdict.status == status)
-        return (role_of, engines, mode, wanted, advice, budget, age, condition)
+        return (role_of, engines, mode, wanted, needed, advice, budget, age, condition)
 
 
 class OperatorMetrics:

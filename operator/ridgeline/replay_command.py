@@ -229,6 +229,8 @@ def _text(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, An
                 f"{event['seconds']:>8,.0f} s  {event['action']} ({event['reason']}): {_short(event['message'])}"
                 for event in each["decisions"]
             ]
+        if needed := each["most_engines_needed"]:
+            lines += ["", f"Its busiest window needed {needed} engines, as {each['policy']} estimates."]
     return "\n".join(lines)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prometheus_client import generate_latest
 
 from ridgeline.api.conditions import ConditionType, Verdict
@@ -10,7 +12,9 @@ KEY = ("ns", "chat")
 VIEW = FleetView(
     roles={"e1": Role.PREFILL, "e2": Role.DECODE},
     topology=TopologyStatus(mode=Mode.SPLIT, mixed=0, prefill=1, decode=1, tokenBudget=512),
-    recommendation=Recommendation(mode=Mode.MIXED, prefill=0, decode=0, reason="Calm", message="m", time="t"),
+    recommendation=Recommendation(
+        mode=Mode.MIXED, prefill=0, decode=0, enginesNeeded=6, reason="Calm", message="m", time="t"
+    ),
     recommended_action=Action.MERGE,
     sampled_at=100.0,
     seen_at=103.0,
@@ -35,6 +39,7 @@ def test_a_fleet_is_told_by_its_view() -> None:
         'mode{namespace="ns",fleet="chat",mode="Mixed"}': 0,
         'recommended_engines{namespace="ns",fleet="chat",role="mixed"}': 2,
         'recommendation{namespace="ns",fleet="chat",action="Merge",reason="Calm"}': 1,
+        'engines_needed{namespace="ns",fleet="chat"}': 6,
         'token_budget{namespace="ns",fleet="chat"}': 512,
         'signal_age_seconds{namespace="ns",fleet="chat"}': 3,
         'condition{namespace="ns",fleet="chat",type="Ready",status="True"}': 1,
@@ -42,6 +47,16 @@ def test_a_fleet_is_told_by_its_view() -> None:
     }.items():
         normal = {_normalised(key): each for key, each in samples.items()}
         assert normal[_normalised(f"ridgeline_fleet_{name}")] == value, fleet
+
+
+def test_a_need_that_no_number_of_engines_meets_has_no_series() -> None:
+    metrics = OperatorMetrics()
+    assert VIEW.recommendation is not None
+    unmet = VIEW.recommendation.model_copy(update={"enginesNeeded": None})
+    metrics.show(KEY, replace(VIEW, recommendation=unmet))
+    samples = exposed(metrics)
+    assert not [name for name in samples if name.startswith("ridgeline_fleet_engines_needed")]
+    assert [name for name in samples if name.startswith("ridgeline_fleet_recommended_engines")]
 
 
 def test_an_engine_that_changes_its_role_has_one_series() -> None:

@@ -58,16 +58,17 @@ def test_the_last_decision(before: LastDecision | None, now: Plan, action: Actio
 
 
 def test_a_recommendation_keeps_its_time_while_it_stays_the_same() -> None:
-    first = recommendation(None, plan(Action.SPLIT, message="8 % miss", target=topology(1, 1)), 3, NOW)
+    first = recommendation(None, plan(Action.SPLIT, message="8 % miss", target=topology(1, 1)), 3, 2, NOW)
     assert first is not None
-    same = recommendation(first, plan(Action.SPLIT, message="9 % miss", target=topology(1, 1)), 3, NOW + 60)
-    other = recommendation(first, plan(Action.SPLIT, message="9 % miss", target=topology(2, 1)), 3, NOW + 60)
+    same = recommendation(first, plan(Action.SPLIT, message="9 % miss", target=topology(1, 1)), 3, 5, NOW + 60)
+    other = recommendation(first, plan(Action.SPLIT, message="9 % miss", target=topology(2, 1)), 3, None, NOW + 60)
     assert same is not None
     assert other is not None
     assert (same.time, same.message) == (first.time, "9 % miss")
+    assert (first.enginesNeeded, same.enginesNeeded, other.enginesNeeded) == (2, 5, None)
     assert other.time != first.time
-    assert recommendation(first, None, 2, NOW) == first, "without evidence the last one stands"
-    assert recommendation(first, None, 1, NOW) is None, "there are too few engines for it now"
+    assert recommendation(first, None, 2, None, NOW) == first, "without evidence the last one stands"
+    assert recommendation(first, None, 1, None, NOW) is None, "there are too few engines for it now"
 
 
 @pytest.mark.parametrize(

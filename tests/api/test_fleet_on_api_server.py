@@ -204,7 +204,13 @@ STATUS = FleetStatus(
     selector="ridgeline.dev/fleet=chat,ridgeline.dev/component=engine",
     topology=TopologyStatus(mode=Mode.SPLIT, mixed=0, prefill=3, decode=5),
     recommendation=Recommendation(
-        mode=Mode.SPLIT, prefill=3, decode=5, reason="DecodeStalled", message="why", time="2026-01-02T03:04:05Z"
+        mode=Mode.SPLIT,
+        prefill=3,
+        decode=5,
+        enginesNeeded=9,
+        reason="DecodeStalled",
+        message="why",
+        time="2026-01-02T03:04:05Z",
     ),
     lastDecision=LastDecision(
         action=Action.SPLIT, reason="DecodeStalled", message="why", time="2026-01-02T03:04:05.678901Z"

@@ -69,6 +69,9 @@ def test_what_ridgeline_did_is_told_with_its_reasons(tmp_path: Path, capsys: pyt
     printed = capsys.readouterr().out
     assert "What ridgeline did:" in printed
     assert f"{decision['action']} ({decision['reason']})" in printed
+    needed = re.search(r"Its busiest window needed (\d+) engines, as ridgeline estimates\.", printed)
+    assert needed is not None
+    assert 2 <= int(needed[1]) <= 8
 
 
 def test_the_same_question_gives_the_same_bytes(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

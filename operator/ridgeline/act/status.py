@@ -77,10 +77,19 @@ def last_decision(before: LastDecision | None, plan: Plan, now: float) -> LastDe
     )
 
 
-def recommendation(before: Recommendation | None, plan: Plan | None, engines: int, now: float) -> Recommendation | None:
+def recommendation(
+    before: Recommendation | None, plan: Plan | None, engines: int, needed: int | None, now: float
+) -> Recommendation | None:
     """The best topology by the what-if model; its time is when it last became another one.
 
     Without evidence the last one stands, as long as there are as many engines as it divides.
+
+    Args:
+        before: as stored.
+        plan: what is best now; None without evidence.
+        engines: that there are.
+        needed: engines that the load needs; None when no number would do.
+        now: Unix seconds.
     """
     if plan is None:
         return before if before is not None and before.prefill + before.decode <= engines else None
@@ -92,6 +101,7 @@ def recommendation(before: Recommendation | None, plan: Plan | None, engines: in
         prefill=target.prefill,
         decode=target.decode,
         tokenBudget=target.tokenBudget,
+        enginesNeeded=needed,
         reason=plan.reason,
         message=shortened(plan.message),
         time=before.time if before is not None and same else to_rfc3339(now),

@@ -147,7 +147,7 @@ def status_after(fleet: InferenceFleet, snapshot: Snapshot, chosen: Turn, now: f
     if chosen.plan is not None:
         changed["lastDecision"] = last_decision(before.lastDecision, chosen.plan, now)
         changed["recommendation"] = recommendation(
-            before.recommendation, chosen.recommendation, len(snapshot.live), now
+            before.recommendation, chosen.recommendation, len(snapshot.live), chosen.history.engines_needed, now
         )
     if (step := chosen.step) is not None:
         if step.outcome is Outcome.ROLLED_BACK:

@@ -39,6 +39,11 @@ PRINTER_COLUMNS: tuple[tuple[str, str, str, str], ...] = (
 )
 """Name, type, path and description of what `kubectl get fleets` shows, beside the fleet's name."""
 
+WIDE_COLUMNS: tuple[tuple[str, str, str, str], ...] = (
+    ("Needed", "integer", ".status.recommendation.enginesNeeded", "Engines that the load needs, by the what-if model"),
+)
+"""What `-o wide` shows besides."""
+
 _INT32_MAX = 2**31 - 1
 
 _FORBIDDEN = ("$ref", "$defs", "allOf", "anyOf", "const", "discriminator", "not", "oneOf", "prefixItems", "title")
@@ -240,14 +245,18 @@ def manifest() -> dict[str, Any]:
     }
 
 
+def _column(name: str, kind: str, path: str, description: str) -> dict[str, Any]:
+    return {"name": name, "type": kind, "jsonPath": path} | ({"description": description} if description else {})
+
+
 def _version() -> dict[str, Any]:
     return {
         "name": names.VERSION,
         "served": True,
         "storage": True,
         "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path} | ({"description": description} if description else {})
-            for name, kind, path, description in PRINTER_COLUMNS
+            *(_column(*column) for column in PRINTER_COLUMNS),
+            *(_column(*column) | {"priority": 1} for column in WIDE_COLUMNS),
         ],
         "subresources": {
             "status": {},

@@ -337,6 +337,10 @@ class Recommendation(Model):
     """Engines that would only decode."""
     tokenBudget: TokenBudget | None = None
     """Tokens that a mixed engine should schedule in one step."""
+    enginesNeeded: Count | None = None
+    """Fewest engines with which some topology should meet the objectives, with room for 15 % more requests: an estimate
+    by the what-if model, from two engines to eight times those that there are. Unset where none of these would do.
+    Ridgeline adds and removes no engines."""
     reason: Name
     """Why, in one CamelCase word."""
     message: Text

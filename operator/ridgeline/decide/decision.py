@@ -17,6 +17,7 @@ from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, Mode, Policy
 from ridgeline.decide import reasons
 from ridgeline.decide.calibration import calibrated
 from ridgeline.decide.candidates import Assessment
+from ridgeline.decide.engines_needed import engines_needed, fewest_engines, needed_text
 from ridgeline.decide.guards import GUARDS, RESTS, STRICT_RESTS, first
 from ridgeline.decide.levers import LEVERS
 from ridgeline.decide.plan import Decision, History, Plan
@@ -45,6 +46,8 @@ class Advice:
     """Where it should end."""
     scores: Assessment
     """How the candidates would do, to be remembered."""
+    needed: int | None
+    """Engines that the load needs, whatever there are; None when no number would do."""
 
 
 def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: History, now: float) -> Decision:
@@ -63,7 +66,8 @@ def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: Hi
     blind = first(GUARDS, question)
     advice = None if blind else advise(question)
     if advice:
-        history = replace(history, burst=advice.scores.load.burst, boards=_boards(question, advice.scores))
+        boards, burst = _boards(question, advice.scores), advice.scores.load.burst
+        history = replace(history, burst=burst, boards=boards, engines_needed=advice.needed)
     if spec.topology.policy is Policy.STATIC:
         return _static(question, advice, history)
     if advice is None:
@@ -85,44 +89,52 @@ def advise(question: Question) -> Advice:
     assert load is not None, "a guard lets nothing pass that cannot be scored"
     load = calibrated(question, load)
     scores = Assessment(question, load)
+    needed = engines_needed(question, scores)
     trigger = next((found for look in TRIGGERS if (found := look(question, scores))), None)
     if trigger is None:
-        return _stay(question, scores, reasons.OBJECTIVES_MET, _fine(question, scores))
+        return _stay(question, scores, needed, reasons.OBJECTIVES_MET, _fine(question, scores, needed))
     late = (question.signals.missed_ratio or 0.0) > question.missed_limit if question.signals else False
     if scores.overloaded and late and trigger.reason != reasons.SPLIT_COLLAPSED:
         least = percent(scores.least_missed)
+        if needed is not None and needed <= question.engines:  # that was a calmer moment
+            needed = fewest_engines(question, scores)
         message = (
-            f"{trigger.evidence}; whatever the topology, at least {least} would miss: the fleet needs more engines"
+            f"{trigger.evidence}; whatever the topology, at least {least} would miss{needed_text(question, needed)}"
         )
-        return _stay(question, scores, reasons.OVERLOADED, message)
+        return _stay(question, scores, needed, reasons.OVERLOADED, message)
     plans = [plan for lever in LEVERS if (plan := lever(question, scores, trigger))]
     if not plans:
-        return _stay(question, scores, reasons.NOTHING_BETTER, _nothing_better(scores, trigger))
-    return Advice(plans[0], plans[-1], scores)
+        message = _nothing_better(question, scores, needed, trigger)
+        return _stay(question, scores, needed, reasons.NOTHING_BETTER, message)
+    return Advice(plans[0], plans[-1], scores, needed)
 
 
-def _stay(question: Question, scores: Assessment, reason: str, message: str) -> Advice:
+def _stay(question: Question, scores: Assessment, needed: int | None, reason: str, message: str) -> Advice:
     hold = Plan(Action.HOLD, reason, message, question.today)
     if not question.split:
-        return Advice(hold, hold, scores)
+        return Advice(hold, hold, scores, needed)
     # A split has no token budget of its own: the best one for mixed engines is kept for the way back.
     target = question.today.model_copy(update={"tokenBudget": scores.best_mixed.topology.tokenBudget})
-    return Advice(hold, replace(hold, target=target), scores)
+    return Advice(hold, replace(hold, target=target), scores, needed)
 
 
-def _fine(question: Question, scores: Assessment) -> str:
+def _fine(question: Question, scores: Assessment, needed: int | None) -> str:
     if question.signals and not question.signals.requests_per_second:
         return "no request runs"
-    return f"{missed_text(question)}; {topology_text(question.today)} should miss {percent(scores.today.missed)}"
+    should = f"{topology_text(question.today)} should miss {percent(scores.today.missed)}"
+    room = needed_text(question, needed) if needed is not None else ""
+    return f"{missed_text(question)}; {should}{room}"
 
 
-def _nothing_better(scores: Assessment, trigger: Trigger) -> str:
+def _nothing_better(question: Question, scores: Assessment, needed: int | None, trigger: Trigger) -> str:
     budget = scores.best_mixed.topology.tokenBudget
     mixed = f"mixed engines with budget {budget} would miss {percent(scores.best_mixed.missed)}"
     split = scores.best_split
     other = f", {topology_text(split.topology)} {percent(split.missed)}" if split else ""
     today = f"today's topology should miss {percent(scores.today.missed)}"
-    return f"{trigger.evidence}; nothing is clearly better: {today}, {mixed}{other}"
+    # Where fewer engines should do, the model and the misses contradict each other: that helps nobody.
+    more = needed_text(question, needed) if needed is None or needed > question.engines else ""
+    return f"{trigger.evidence}; nothing is clearly better: {today}, {mixed}{other}{more}"
 
 
 # ---------------------------------------------------------------- policies

@@ -44,6 +44,9 @@ class History:
     status keeps it meanwhile."""
     boards: tuple[Board, ...] = ()
     """How the candidates would have done lately, oldest first."""
+    engines_needed: int | None = None
+    """Fewest engines that would have done for the load of the last board (`engines_needed.py`); None when no number
+    would, or without a board."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ class Course:
     """Among the policies, from 0: its colour."""
     summary: Mapping[str, Any]
     gpu_hours: float
+    most_engines_needed: int | None
+    """The policy's own estimate for the busiest window; None where it makes none."""
     decisions: Sequence[Mapping[str, Any]]
     points: Sequence[Point]
     merged: int
@@ -72,7 +74,8 @@ def _course(place: int, each: Mapping[str, Any]) -> Course:
     merged = max(1, -(-len(timeline) // MOST_POINTS))
     groups = (timeline[start : start + merged] for start in range(0, len(timeline), merged))
     points = [_point(group) for group in groups if group[-1]["end_seconds"] > group[0]["start_seconds"]]
-    return Course(each["policy"], place, each["summary"], each["gpu_hours"], each["decisions"], points, merged)
+    needed = each["most_engines_needed"]
+    return Course(each["policy"], place, each["summary"], each["gpu_hours"], needed, each["decisions"], points, merged)
 
 
 def _point(group: Sequence[Mapping[str, Any]]) -> Point:

@@ -140,7 +140,9 @@ def _end(about: Course) -> str:
     engines = [f"{amount} {role}" for role in ("mixed", "prefill", "decode") if (amount := getattr(last, role))]
     whose = " at" if len(engines) == 1 else ", the mixed ones at"
     budget = f"{whose} a budget of {last.token_budget:,} tokens" if last.mixed and last.token_budget else ""
-    return f" After {duration(last.end_seconds)} it ended with {_listed(engines) or 'no'} engines{budget}."
+    ended = f" After {duration(last.end_seconds)} it ended with {_listed(engines) or 'no'} engines{budget}."
+    needed = about.most_engines_needed
+    return f"{ended} By its estimate the busiest window needed {count(needed, 'engine')}." if needed else ended
 
 
 def _times(times: int) -> str:

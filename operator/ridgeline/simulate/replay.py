@@ -155,8 +155,9 @@ def play(
         tick: called each simulated minute with the time and the requests that have arrived.
 
     Returns:
-        `policy`, `summary` (`Results.summary`), `gpu_hours`, `timeline` (an object for each minute) and `decisions`
-        (time, action, reason and message of what the policy did): plain values, the same for the same trace.
+        `policy`, `summary` (`Results.summary`), `gpu_hours`, `timeline` (an object for each minute), `decisions` (time,
+        action, reason and message of what the policy did) and `most_engines_needed` (Ridgeline's estimate for the
+        busiest window; None of other policies): plain values, the same for the same trace.
     """
     chosen = controller(name, plant)
     results = Results(TICK_SECONDS, plant.percentile)
@@ -177,4 +178,5 @@ def play(
         "gpu_hours": plant.engines * plant.gpus * summary["seconds"] / 3600.0,
         "timeline": [interval.plain() for interval in results.timeline()],
         "decisions": [asdict(event) for event in chosen.events] if isinstance(chosen, (RidgelinePolicy, Rival)) else [],
+        "most_engines_needed": chosen.most_engines_needed if isinstance(chosen, RidgelinePolicy) else None,
     }

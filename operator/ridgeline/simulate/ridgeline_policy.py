@@ -27,6 +27,8 @@ class RidgelinePolicy:
         self.name = name
         self.events: list[Event] = []
         """What was done, in order."""
+        self.most_engines_needed: int | None = None
+        """The most that the load was ever estimated to need; None before the first estimate."""
         self._epoch_seconds = epoch_seconds
         self._fleet = InferenceFleet(
             namespace="simulation", name="fleet", uid="simulation", generation=1, spec=spec, status=FleetStatus()
@@ -50,6 +52,9 @@ class RidgelinePolicy:
         self._history = turn.history
         after = status_after(self._fleet, snapshot, turn, unix)
         self._fleet = self._fleet.model_copy(update={"status": after})
+        needed = turn.history.engines_needed
+        if needed is not None and needed > (self.most_engines_needed or 0):
+            self.most_engines_needed = needed
         if turn.plan is not None and turn.plan.action is not Action.HOLD:
             self.events.append(Event(now, turn.plan.action, turn.plan.reason, turn.plan.message))
         if before is not None and turn.step is not None and turn.step.outcome is not None:
