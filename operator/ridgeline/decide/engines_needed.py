@@ -5,9 +5,9 @@ model (`whatif.py`), with what that gets wrong: it takes the load for steady and
 
 Looked for is the least number from two to `REACH` times today's with which mixed engines, or some division into pools,
 would miss no more than the limit at `HEADROOM` times the load. More engines never miss more, so it is found by steps that
-double and bisection: for mixed engines with today's best token budget, then with half and twice as much, where fewer
-would do; for a split, each pool beside one that has all it could want, then divisions from the sum of both on. That makes
-some fifteen forecasts, whatever the size of the fleet.
+double and bisection: for mixed engines with today's best token budget, then with others where fewer would do; for a
+split, each pool beside one that has all it could want, then divisions from the sum of both on. That makes some fifteen
+forecasts, whatever the size of the fleet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ridgeline.decide.candidates import SMALLEST_BUDGET_TOKENS, Assessment
+from ridgeline.decide.candidates import Assessment, mixed_at_each_budget
 from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import is_due
 from ridgeline.decide.whatif import HEADROOM, mixed, split
@@ -54,10 +54,13 @@ def fewest_engines(question: Question, scores: Assessment) -> int | None:
 
     budget = scores.best_mixed.topology.tokenBudget or question.budget
     least = _least(mixed_do(budget), question.history.engines_needed or question.engines, FEWEST_ENGINES, most)
-    for other in (budget // 2, 2 * budget):
-        if SMALLEST_BUDGET_TOKENS <= other <= question.maximum_tokens and least is not None and least > FEWEST_ENGINES:
-            fewer = least - 1
-            least = _least(mixed_do(other), fewer, FEWEST_ENGINES, fewer) or least
+    for topology in mixed_at_each_budget(question):
+        other, fewer = topology.tokenBudget or budget, (least or most + 1) - 1
+        if other == budget or fewer < FEWEST_ENGINES:
+            continue
+        do = mixed_do(other)
+        if fewer > question.engines or do(question.engines):  # for today's engines, the scores have asked already
+            least = _least(do, fewer, FEWEST_ENGINES, fewer) or least
     if scores.best_split is None or least == FEWEST_ENGINES:
         return least
     bounds, best = question.spec.topology, scores.best_split.topology
