@@ -463,6 +463,17 @@ def test_overload_in_which_everything_misses_holds() -> None:
     assert decision.plan.message.endswith("engines are needed")
 
 
+def test_what_engines_told_of_their_steps_is_not_forgotten_when_an_overload_hides_it() -> None:
+    slow = StepTimes(0.02, 1e-4, 4e-8, 2e-4, "measured")
+    told = big("mmmmmmmm", chat(48.0, measured_steps=slow, **STALLED))
+    hidden = big("mmmmmmmm", chat(48.0, **STALLED))
+    before = once(told, LARGE)
+    assert before.plan.reason == reasons.OVERLOADED
+    assert once(hidden, LARGE).plan.reason != reasons.OVERLOADED, "the roofline thinks more of these engines"
+    after_it = once(hidden, LARGE, history=before.history, now=NOW + 10.0)
+    assert (after_it.plan.reason, after_it.plan.message) == (before.plan.reason, before.plan.message)
+
+
 def test_without_trouble_nothing_is_done_however_much_better_a_split_might_be() -> None:
     decision = after(big("mmmmmmmm", chat(5.0), 512), LARGE, 120)
     assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reasons.OBJECTIVES_MET)

@@ -24,7 +24,7 @@ from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.repairs import REPAIRS, URGENT, remembered_split
 from ridgeline.decide.scoreboard import Board, is_due, kept
-from ridgeline.decide.snapshot import Snapshot
+from ridgeline.decide.snapshot import Signals, Snapshot
 from ridgeline.decide.starting_budget import starting_budget
 from ridgeline.decide.static_target import is_static_target, static_target
 from ridgeline.decide.triggers import TRIGGERS, Trigger, missed_text
@@ -52,6 +52,7 @@ class Advice:
 
 def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: History, now: float) -> Decision:
     """What to do for a fleet now: a plan, and "do nothing" is one."""
+    snapshot, history = _with_known_steps(snapshot, history)
     question = Question(snapshot, spec, status, history, now)
     history = replace(history, split=remembered_split(question))
     if status.transition is not None:
@@ -206,6 +207,21 @@ def _hold(question: Question, reason: str, message: str) -> Plan:
 
 
 # ---------------------------------------------------------------- memory
+
+
+def _with_known_steps(snapshot: Snapshot, history: History) -> tuple[Snapshot, History]:
+    """Step times as the engines told them last, where they cannot now.
+
+    In an overload every step is full, so that engines no longer tell apart what takes how long in it; to decide by the
+    roofline then, would be to forget what is known when it is needed most.
+    """
+    signals = snapshot.signals
+    if not isinstance(signals, Signals):
+        return snapshot, history
+    if signals.measured_steps is not None:
+        return snapshot, replace(history, steps=signals.measured_steps)
+    known = replace(signals, measured_steps=history.steps)
+    return replace(snapshot, signals=known), history
 
 
 def _boards(question: Question, scores: Assessment) -> tuple[Board, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ridgeline.api.fleet import Action, TopologyStatus
 from ridgeline.decide.scoreboard import Board
+from ridgeline.decide.snapshot import StepTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class History:
     status keeps it meanwhile."""
     boards: tuple[Board, ...] = ()
     """How the candidates would have done lately, oldest first."""
+    steps: StepTimes | None = None
+    """What the engines told last of their steps."""
     engines_needed: int | None = None
     """Fewest engines that would have done for the load of the last board (`engines_needed.py`); None when no number
     would, or without a board."""
