@@ -230,7 +230,7 @@ def _text(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, An
                 for event in each["decisions"]
             ]
         if needed := each["most_engines_needed"]:
-            lines += ["", f"Its busiest window needed {needed} engines, as {each['policy']} estimates."]
+            lines += ["", f"By its estimate, the busiest window needed {needed} engines."]
     return "\n".join(lines)
 
 

@@ -70,7 +70,7 @@ def interval(start: float, end: float, **changes: Any) -> dict[str, Any]:
         "gap_p99_seconds": 0.05, "preemptions": 0, "kv_bytes_moved": 0.0, "arrived": 10, "prefill_use": use,
         "decode_use": use, "engine_seconds": {"mixed": 2 * (end - start), "prefill": 0.0, "decode": 0.0},
         "outcomes": {"met": 9, "first_token_late": 1, "gaps_late": 0, "failed": 0, "refused": 0},
-        "first_token_p50_seconds": 0.2, "first_token_p95_seconds": 1.0,
+        "first_token_p50_seconds": 0.2, "first_token_p95_seconds": 1.0, "prefill_pressure": 0.7, "decode_pressure": 0.4,
     } | changes  # fmt: skip
 
 
@@ -257,6 +257,24 @@ def test_what_is_missing_is_no_zero() -> None:
     assert line.count("M") == 2
 
 
+def test_pressure_is_shown_with_its_bands_and_beyond_the_axis_under_the_pointer() -> None:
+    timeline = minutes(4)
+    timeline[1] |= {"prefill_pressure": 10.0, "decode_pressure": 3.0}
+    timeline[2] |= {"prefill_pressure": None, "decode_pressure": None}
+    text = report_html(answer(policy("ridgeline", timeline, [])))
+    rows = {row[0]: row[2] for row in Page(text).values()["plots"]["pressure-0"]}
+    plain = {phase: [value.replace("\u00a0", " ") for value in values] for phase, values in rows.items()}
+    assert plain["prefill"] == ["70.0 %", "1000.0 % and more", "–", "70.0 %"]  # noqa: RUF001
+    assert plain["decode"] == ["40.0 %", "300.0 %", "–", "40.0 %"]  # noqa: RUF001
+    plot = text[text.index('id="pressure-0"') :]
+    plot = plot[: plot.index("</figure>")]
+    assert "prefill band" in plot
+    assert "decode band" in plot
+    [line] = re.findall(r'<path class="line prefill" d="([^"]*)"', plot)
+    assert line.count("M") == 2, "broken where nobody could have taken a request"
+    assert " 0.0" in line, "at the upper edge"
+
+
 def test_a_long_trace_makes_no_long_report() -> None:
     """Two weeks of minutes, and more decisions than a page can show."""
     events = [decision(600.0 * i) for i in range(1500)]
@@ -275,7 +293,7 @@ def test_a_long_trace_makes_no_long_report() -> None:
 def test_merging_intervals_loses_no_request_and_no_peak(count: int, data: st.DataObject) -> None:
     worst = data.draw(st.integers(0, count - 1))
     timeline = minutes(count)
-    timeline[worst] = timeline[worst] | {"stall_ratio": 0.9, "gap_p99_seconds": 7.0}
+    timeline[worst] = timeline[worst] | {"stall_ratio": 0.9, "gap_p99_seconds": 7.0, "prefill_pressure": 1.4}
     [course] = courses([policy("ridgeline", timeline, [])])
     points = course.points
     assert len(points) <= MOST_POINTS
@@ -286,6 +304,7 @@ def test_merging_intervals_loses_no_request_and_no_peak(count: int, data: st.Dat
     assert met == pytest.approx(9 * count)
     assert max(p.stall_ratio or 0.0 for p in points) == 0.9
     assert max(p.gap_p99_seconds or 0.0 for p in points) == 7.0
+    assert max(p.prefill_pressure or 0.0 for p in points) == 1.4
     assert points[0].prefill_intensity == pytest.approx(200.0)
     assert points[0].decode_busy == pytest.approx(20.0 / 120.0)
 

@@ -39,6 +39,9 @@ class Point:
     prefill_busy: float | None
     """Share of time busy with the phase, of the engines that take it: those of its pool, and mixed ones."""
     decode_busy: float | None
+    prefill_pressure: float | None
+    """Work offered to the phase over what its engines can do, at modelled step times; the worst of what was merged."""
+    decode_pressure: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ def _point(group: Sequence[Mapping[str, Any]]) -> Point:
         decode_flops_per_second=decode[1],
         prefill_busy=prefill[2],
         decode_busy=decode[2],
+        prefill_pressure=_worst(group, "prefill_pressure"),
+        decode_pressure=_worst(group, "decode_pressure"),
     )
 
 

@@ -121,11 +121,11 @@ class Plot:
             places = (self.at(x, y) for x, y in points)
             self._path("".join(f"M{across:.1f} {down:.1f}h0" for across, down in places), f"dots {style}")
 
-    def level(self, y: float, label: str) -> None:
-        """A dashed line across, with its name."""
+    def level(self, y: float, label: str, below: bool = False) -> None:
+        """A dashed line across, with its name on it, or below it."""
         down = HEIGHT * (1.0 - self.y(y))
         self._path(f"M0 {down:.1f}H{WIDTH:.0f}", "line limit")
-        low = " below" if self.y(y) > 0.9 else ""
+        low = " below" if below or self.y(y) > 0.9 else ""
         self.beside.append(f'<span class="level{low}" style="top:{100 * (1 - self.y(y)):.2f}%">{html(label)}</span>')
 
     def html(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ridgeline.decide.triggers import DECODE_BAND, PREFILL_BAND
 from ridgeline.replay_report.course import Course, Point
 from ridgeline.replay_report.plot import Axis, Plot, linear, logarithmic, time_axis
 from ridgeline.replay_report.text import (
@@ -19,6 +20,7 @@ from ridgeline.replay_report.text import (
     seconds_tick,
     tick,
 )
+from ridgeline.simulate.pressure import MOST_PRESSURE
 from ridgeline_exporters.roofline.hardware import TERA
 
 MOST_MARKS = 200
@@ -26,6 +28,8 @@ MOST_MARKS = 200
 MARK_WIDTH = 0.028
 """Share of a plot within which two marks would cover each other."""
 MARK_ROWS = 5
+MOST_PRESSURE_SHOWN = 2.0
+"""A line goes no higher; the value under the pointer does."""
 PHASES = ("prefill", "decode")
 ROLES = (*PHASES, "mixed")
 Value = Callable[[Point], float | None]
@@ -125,7 +129,7 @@ class Drawing:
 
     def of(self, course: Course) -> list[str]:
         """The plots of one policy."""
-        plots = [self._topology(course), self._busy(course)]
+        plots = [self._topology(course), self._pressure(course), self._busy(course)]
         roof = self._roof(course)
         plots += [roof] if roof else []
         plots += [
@@ -191,8 +195,22 @@ class Drawing:
         self.hover.add(key, "budget", course, lambda p: _float(p.token_budget), lambda v: _whole(v) + " tokens")
         return plot.html()
 
-    def _busy(self, course: Course) -> str:
+    def _pressure(self, course: Course) -> str:
         key = f"pressure-{course.place}"
+        phases: dict[str, Value] = {"prefill": lambda p: p.prefill_pressure, "decode": lambda p: p.decode_pressure}
+        known = [v for value in phases.values() for p in course.points if (v := value(p)) is not None]
+        note = "work offered over what the engines can do, modelled; of decode the tightest of objective, KV cache and link"
+        most = min(MOST_PRESSURE_SHOWN, max([1.0, *known]))
+        plot = self._plot(key, "Pressure on each phase", note, linear(round(most, 2)), percent_tick, PHASES)
+        plot.level(DECODE_BAND, "decode band")
+        plot.level(PREFILL_BAND, "prefill band", below=True)
+        for phase, value in phases.items():
+            plot.line(_middles(course, value), phase)
+            self.hover.add(key, phase, course, value, _pressure)
+        return plot.html()
+
+    def _busy(self, course: Course) -> str:
+        key = f"busy-{course.place}"
         shares = [v for p in course.points for v in (p.prefill_busy, p.decode_busy) if v is not None]
         note = (
             "of the engines that take it; prompts wait where prefill nears 100 %, "
@@ -281,6 +299,10 @@ def _both(values: tuple[float | None, float | None]) -> tuple[float, float] | No
 
 def _float(value: int | None) -> float | None:
     return None if value is None else float(value)
+
+
+def _pressure(value: float | None) -> str:
+    return f"{percent(MOST_PRESSURE)} and more" if value == MOST_PRESSURE else percent(value)
 
 
 def _whole(value: float | None) -> str:

@@ -146,11 +146,15 @@ def _rates(facts: Signals, before: Counters, after: Counters, seconds: float) ->
         ),
         inter_token_p95_seconds=bucket_quantile(0.95, FINE_SECONDS, gaps),
         inter_token_p99_seconds=bucket_quantile(0.99, FINE_SECONDS, gaps),
-        prompt_tokens=_lengths(
-            PROMPT_TOKENS, before.prompt_buckets, after.prompt_buckets, after.prompt_tokens - before.prompt_tokens
+        prompt_tokens=lengths(
+            PROMPT_TOKENS,
+            differences(before.prompt_buckets, after.prompt_buckets),
+            after.prompt_tokens - before.prompt_tokens,
         ),
-        output_tokens=_lengths(
-            OUTPUT_TOKENS, before.output_buckets, after.output_buckets, after.output_tokens - before.output_tokens
+        output_tokens=lengths(
+            OUTPUT_TOKENS,
+            differences(before.output_buckets, after.output_buckets),
+            after.output_tokens - before.output_tokens,
         ),
         prefill=PhaseSignals(tokens_per_second=(after.prefill_tokens - before.prefill_tokens) / seconds),
         decode=PhaseSignals(tokens_per_second=(after.decode_tokens - before.decode_tokens) / seconds),
@@ -169,8 +173,8 @@ def differences(before: Sequence[int], after: Sequence[int]) -> list[int]:
     return [b - a for a, b in zip(before, after, strict=True)]
 
 
-def _lengths(bounds: Sequence[int], before: Sequence[int], after: Sequence[int], tokens: int) -> Distribution | None:
-    counts = differences(before, after)
+def lengths(bounds: Sequence[int], counts: Sequence[int], tokens: int) -> Distribution | None:
+    """Lengths out of buckets and the tokens of all in them; None of no request."""
     requests = sum(counts)
     cumulative = dict(zip((*map(float, bounds), inf), map(float, accumulate(counts)), strict=True))
     return distribution(cumulative, tokens / requests) if requests else None

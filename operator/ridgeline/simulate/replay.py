@@ -8,15 +8,17 @@ from typing import Any
 
 from ridgeline.api.fleet import Engine, FleetSpec, Hardware, ModelSpec, Objectives, Policy, Topology
 from ridgeline.cost.memory import USABLE_MEMORY, cache_bytes
-from ridgeline.cost.step_cost import EngineCost
+from ridgeline.cost.step_cost import EngineCost, StepCost
 from ridgeline.decide.snapshot import Signals
+from ridgeline.decide.whatif import Load
 from ridgeline.simulate.controller import Controller, StaticMixed, StaticSplit, steer
 from ridgeline.simulate.fleet import Fleet, FleetSettings
 from ridgeline.simulate.kv_cache import BLOCK_TOKENS
 from ridgeline.simulate.observer import Observer
 from ridgeline.simulate.phase_use import PhaseWork
 from ridgeline.simulate.policies import find, names
-from ridgeline.simulate.results import Results
+from ridgeline.simulate.pressure import pressure, step_times
+from ridgeline.simulate.results import Interval, Results
 from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
 from ridgeline.simulate.rivals.rival import Rival
 from ridgeline.simulate.router import least_load
@@ -91,6 +93,21 @@ class Plant:
                 interTokenLatencyMilliseconds=self.inter_token_objective_milliseconds,
                 percentile=self.percentile,
             ),
+        )
+
+    def load(self, cost: StepCost) -> Load:
+        """What the what-if model has to know of it, without any request."""
+        return Load(
+            requests_per_second=0.0,
+            prompts=(),
+            outputs=(),
+            steps=step_times(cost),
+            first_token_objective_seconds=self.first_token_objective_milliseconds / 1000.0,
+            inter_token_objective_seconds=self.inter_token_objective_milliseconds / 1000.0,
+            maximum_tokens=BUDGET_TOKENS,
+            kv_capacity_tokens=float(self.kv_tokens),
+            kv_bytes_per_token=self.shape.kv_bytes_per_token,
+            link_bytes_per_second=self.gpus * self.accelerator.link_bytes_per_second,
         )
 
     @property
@@ -171,12 +188,18 @@ def play(
     played = arrivals if rival is None else rival.attend(fleet, arrivals)
     steer(fleet, chosen, None if static else Observer(fleet, plant.facts()))
     fleet.run(played)
-    summary = results.summary()
+    summary, load = results.summary(), plant.load(cost)
     return {
         "policy": name,
         "summary": summary,
         "gpu_hours": plant.engines * plant.gpus * summary["seconds"] / 3600.0,
-        "timeline": [interval.plain() for interval in results.timeline()],
+        "timeline": [_with_pressure(interval, load) for interval in results.timeline()],
         "decisions": [asdict(event) for event in chosen.events] if isinstance(chosen, (RidgelinePolicy, Rival)) else [],
         "most_engines_needed": chosen.most_engines_needed if isinstance(chosen, RidgelinePolicy) else None,
     }
+
+
+def _with_pressure(interval: Interval, load: Load) -> dict[str, Any]:
+    """An interval as plain values, and how hard its load pressed on each phase; None where nobody could take it."""
+    found = pressure(load, interval)
+    return interval.plain() | {"prefill_pressure": found and found.prefill, "decode_pressure": found and found.decode}

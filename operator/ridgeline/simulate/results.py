@@ -2,7 +2,7 @@
 
 Requests are judged as the engine exporter judges them (a late first token, or more than 5 % of a request's own gaps
 late), over all that were offered: one that failed, was refused or had not ended counts as missed. Goodput is the rate
-of requests that met their objectives. A million requests take some 30 MB: their numbers are kept, they are not.
+of requests that met their objectives. A million requests take some 40 MB: their numbers are kept, they are not.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from math import ceil
 from typing import Any
 
 from ridgeline.api.fleet import Role
+from ridgeline.decide.snapshot import Distribution
 from ridgeline.simulate.counters import Counters, Outcome
 from ridgeline.simulate.fleet import Fleet
-from ridgeline.simulate.observer import bucket_quantile, differences
+from ridgeline.simulate.observer import bucket_quantile, differences, lengths
 from ridgeline.simulate.phase_use import PhaseUse
 from ridgeline.simulate.request import Request
-from ridgeline_exporters.engine.metrics import FINE_SECONDS
+from ridgeline_exporters.engine.metrics import FINE_SECONDS, OUTPUT_TOKENS, PROMPT_TOKENS
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 _CODES = tuple(Outcome)
+_NOT_PLAIN = frozenset({"gap_seconds_buckets", "prompt_tokens", "output_tokens"})
 
 
 @dataclass(slots=True)
@@ -61,10 +63,13 @@ class Interval:
     first_token_p50_seconds: float | None = None
     """Of the requests that arrived in it."""
     first_token_p95_seconds: float | None = None
+    prompt_tokens: Distribution = ()
+    """Lengths of the requests that arrived in it; empty where none did."""
+    output_tokens: Distribution = ()
 
     def plain(self) -> dict[str, Any]:
-        """Plain values for JSON: all but the buckets, of which the quantiles of gaps are made."""
-        values = {name: getattr(self, name) for name in self.__slots__ if name != "gap_seconds_buckets"}
+        """Plain values for JSON: all but the buckets, of which the quantiles of gaps are made, and the lengths."""
+        values = {name: getattr(self, name) for name in self.__slots__ if name not in _NOT_PLAIN}
         return {name: asdict(value) if isinstance(value, PhaseUse) else value for name, value in values.items()}
 
 
@@ -89,6 +94,8 @@ class Results:
         """Seconds from arrival to the first token; -1 where there was none."""
         self._gap_mean = array("d")
         self._outcome = array("b")
+        self._prompt = array("i")
+        self._output = array("i")
         self._timeline: list[Interval] = []
         self._before = Counters()
         self._fleet: Fleet | None = None
@@ -106,6 +113,8 @@ class Results:
         gaps = request.gaps if outcome not in (Outcome.FAILED, Outcome.REFUSED) else 0
         self._gap_mean.append((now - first) / gaps if gaps and first is not None else -1.0)
         self._outcome.append(_CODES.index(outcome))
+        self._prompt.append(request.prompt_tokens)
+        self._output.append(request.output_tokens)
 
     # ------------------------------------------------------------ answers
 
@@ -154,19 +163,25 @@ class Results:
         if not intervals or fleet.now > intervals[-1].end_seconds:
             intervals.append(self._interval(fleet, fleet.now))
         first_tokens: list[list[float]] = [[] for _ in intervals]
+        prompts, outputs = [_Lengths(PROMPT_TOKENS) for _ in intervals], [_Lengths(OUTPUT_TOKENS) for _ in intervals]
         for interval in intervals:
             interval.arrived, interval.outcomes = 0, dict.fromkeys(map(str, Outcome), 0)
         ends = [interval.end_seconds for interval in intervals]
-        for arrived, first, code in zip(self._arrived, self._first_token, self._outcome, strict=True):
+        rows = zip(self._arrived, self._first_token, self._outcome, self._prompt, self._output, strict=True)
+        for arrived, first, code, prompt, output in rows:
             place = min(bisect_left(ends, arrived), len(intervals) - 1)
             intervals[place].arrived += 1
             intervals[place].outcomes[_CODES[code]] += 1
+            prompts[place].add(prompt)
+            outputs[place].add(output)
             if first >= 0.0:
                 first_tokens[place].append(first)
         for interval, values in zip(intervals, first_tokens, strict=True):
             values.sort()
             interval.first_token_p50_seconds = exact_quantile(0.5, values)
             interval.first_token_p95_seconds = exact_quantile(0.95, values)
+        for interval, prompt_lengths, output_lengths in zip(intervals, prompts, outputs, strict=True):
+            interval.prompt_tokens, interval.output_tokens = prompt_lengths.seen(), output_lengths.seen()
         return intervals
 
     def to_json(self) -> str:
@@ -231,6 +246,24 @@ class Results:
 def exact_quantile(quantile: float, ordered: Sequence[float]) -> float | None:
     """The smallest value that at least so large a share of them does not exceed; None without values."""
     return ordered[max(0, ceil(quantile * len(ordered)) - 1)] if ordered else None
+
+
+class _Lengths:
+    """Lengths of requests as an operator sees them, by the buckets of the exporters."""
+
+    __slots__ = ("_bounds", "_counts", "_tokens")
+
+    def __init__(self, bounds: Sequence[int]) -> None:
+        self._bounds, self._counts, self._tokens = bounds, [0] * (len(bounds) + 1), 0
+
+    def add(self, tokens: int) -> None:
+        """Count one."""
+        self._counts[bisect_left(self._bounds, tokens)] += 1
+        self._tokens += tokens
+
+    def seen(self) -> Distribution:
+        """All of them; empty without any."""
+        return lengths(self._bounds, self._counts, self._tokens) or ()
 
 
 def _uses(fleet: Fleet, before: Counters) -> tuple[PhaseUse, PhaseUse] | None:
