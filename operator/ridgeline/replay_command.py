@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.arguments import number, whole_number
+from ridgeline.decide.engines_needed import ROOM_TEXT
 from ridgeline.replay_report import report_html
 from ridgeline.roofline_command import DEFAULT_GPU, DEFAULT_MODEL, FORMATS, WrongInput, check_heads, load_config
 from ridgeline.simulate import policies
@@ -230,7 +231,7 @@ def _text(args: argparse.Namespace, plant: Plant, done: Sequence[Mapping[str, An
                 for event in each["decisions"]
             ]
         if needed := each["most_engines_needed"]:
-            lines += ["", f"By its estimate, the busiest window needed {needed} engines."]
+            lines += ["", f"By its estimate, the busiest window needed {needed} engines, {ROOM_TEXT}."]
     return "\n".join(lines)
 
 

@@ -286,6 +286,8 @@ def test_kubectl_shows_the_columns(api_server: ApiServer, api_namespace: str) ->
         head, row = api_server.kubectl("get", short_name, "-n", api_namespace).splitlines()
         assert head.split() == ["NAME", "MODEL", "MODE", "MIXED", "PREFILL", "DECODE", "READY", "REASON", "AGE"]
         assert row.split()[:-1] == ["chat", "llama-3.1-8b", "Split", "0", "3", "5", "True", "DecodeStalled"]
+    head, row = api_server.kubectl("get", "fleets", "-o", "wide", "-n", api_namespace).splitlines()
+    assert (head.split()[-1], row.split()[-1]) == ("NEEDED", "9")
 
 
 def test_kubectl_scale_sets_the_engines_and_autoscalers_find_the_pods(

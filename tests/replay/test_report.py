@@ -170,7 +170,7 @@ def test_the_summary_comes_first_and_compares_with_the_default_and_the_best_stat
     assert "met 80.0 %, 17.0 points fewer" in words
     assert "was Split 1P:1D with 98.0 %, 1.0 points more" in words
     assert "Ridgeline split the fleet once. The first time was after 1:10, because: decode stalled 31 %" in words
-    assert "By its estimate the busiest window needed 9 engines." in words
+    assert "By its estimate, the busiest window needed 9 engines, with room for 15 % more requests." in words
     assert "first token comes within 2,000 ms" in words
     assert page.index("met the objectives of") < page.index("<svg")
 

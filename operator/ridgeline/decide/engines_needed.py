@@ -26,6 +26,7 @@ REACH = 8
 """Times today's engines: farther away an estimate is worth little."""
 LEAST_LIMIT = 0.005
 """Share of requests: the model's tails never come to nothing, so that a limit of 0 would ask for engines without end."""
+ROOM_TEXT = f"with room for {100.0 * (HEADROOM - 1.0):.0f} % more requests"
 BESIDE_POOLS = 4
 """Engines that a split may need beyond what each pool needs alone; one that needs more is no choice."""
 
@@ -85,8 +86,7 @@ def needed_text(question: Question, needed: int | None) -> str:
         return f"; even {REACH * question.engines} engines would miss too many"
     if needed == question.engines:
         return ""
-    room = f"with room for {100.0 * (HEADROOM - 1.0):.0f} % more requests"
-    return f"; {room}, {needed} engines {'would do' if needed < question.engines else 'are needed'}"
+    return f"; {ROOM_TEXT}, {needed} engines {'would do' if needed < question.engines else 'are needed'}"
 
 
 def _least(do: Callable[[int], bool], start: int, fewest: int, most: int) -> int | None:

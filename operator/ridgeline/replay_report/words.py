@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ridgeline.api.fleet import Action
+from ridgeline.decide.engines_needed import ROOM_TEXT
 from ridgeline.replay_report.course import Course
 from ridgeline.replay_report.text import clock, count, duration, html, number, percent, policy_name
 from ridgeline.simulate.scheduler import BUDGET_TOKENS
@@ -142,7 +143,9 @@ def _end(about: Course) -> str:
     budget = f"{whose} a budget of {last.token_budget:,} tokens" if last.mixed and last.token_budget else ""
     ended = f" After {duration(last.end_seconds)} it ended with {_listed(engines) or 'no'} engines{budget}."
     needed = about.most_engines_needed
-    return f"{ended} By its estimate the busiest window needed {count(needed, 'engine')}." if needed else ended
+    if not needed:
+        return ended
+    return f"{ended} By its estimate, the busiest window needed {count(needed, 'engine')}, {ROOM_TEXT}."
 
 
 def _times(times: int) -> str:
