@@ -22,7 +22,7 @@ from ridgeline.api.fleet import (
 )
 from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
-from ridgeline.decide.calibration import calibrated
+from ridgeline.decide.calibration import bursty, no_more_than_seen
 from ridgeline.decide.candidates import forecast
 from ridgeline.decide.decision import decide
 from ridgeline.decide.plan import Decision, History, Plan
@@ -350,11 +350,11 @@ def load_of(seen: Snapshot, status: FleetStatus | None = None) -> tuple[Question
     question = Question(seen, LARGE, status or FleetStatus(), History(), NOW)
     load = question.load()
     assert load is not None
-    return question, load, calibrated(question, load)
+    return question, load, no_more_than_seen(question, bursty(question, load))
 
 
 def test_where_misses_do_not_come_the_model_is_asked_about_less() -> None:
-    fine = {"missed_ratio": 0.0, "gaps_late_ratio": 0.0, "time_to_first_token_p95_seconds": 0.3}
+    fine: dict[str, Any] = {"missed_ratio": 0.0, "gaps_late_ratio": 0.0, "time_to_first_token_p95_seconds": 0.3}
     question, load, less = load_of(big("pppppddd", chat(66.0, **fine)))
     assert forecast(load, question.today, question.budget).missed > 0.5
     assert forecast(less, question.today, question.budget).missed <= question.missed_limit

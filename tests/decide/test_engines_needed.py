@@ -35,7 +35,7 @@ def asked(letters: str, signals: Signals, wanted: FleetSpec = LARGE, before: int
     question = Question(fleet(letters, signals), wanted, FleetStatus(), History(engines_needed=before), NOW)
     load = question.load()
     assert load is not None
-    return fewest_engines(question, Assessment(question, load))
+    return fewest_engines(question, Assessment(question, load), load)
 
 
 def by_trying_all(engines_today: int, signals: Signals, wanted: FleetSpec = LARGE) -> int | None:

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ridgeline.cost.step_cost import EngineCost
-from ridgeline.decide.calibration import calibrated
+from ridgeline.decide.calibration import bursty, no_more_than_seen
 from ridgeline.decide.candidates import Assessment
 from ridgeline.decide.plan import History
 from ridgeline.decide.question import Question
@@ -47,7 +47,7 @@ class Recorder(RidgelinePolicy):
         question = Question(snapshot, self._spec, self.status, History(), now)
         load = question.load()
         if load is not None:
-            scores = Assessment(question, calibrated(question, load))
+            scores = Assessment(question, no_more_than_seen(question, bursty(question, load)))
             candidates = [*scores.mixed, *scores.splits]
             self.passes.append(
                 {

@@ -5,9 +5,10 @@ parameters stand for it: the burst factor of late gaps and the variability of ar
 raised, never lowered, until the model explains the share of requests that miss today. In a split late gaps tell nothing
 about it: what was learned before it is kept, so that a fleet is not merged into the misses that it was split for.
 
-**The work.** Near the limit of a topology a few per cent of rate or length lie between no request and all that miss. So
-where the model expects misses that do not come, it is asked about a little less load, as much less as explains what is
-seen. How far that may go is bounded, so that a load that outgrows the fleet is still seen before requests are late.
+**Steps and work.** Near the limit of a topology a few per cent of rate, length or step time lie between no request and
+all that miss. So where the model expects misses that do not come, steps are taken to be a little shorter and the load a
+little lighter, as little as explains what is seen. How far that may go is bounded, so that a load that outgrows the
+fleet is still noticed before requests are late.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from ridgeline.decide.question import Question
 from ridgeline.decide.whatif import Forecast, Load
 
 LEAST_PACE = 0.9
+"""Of the modelled length of a step: what efficiencies and rooflines are off by at most."""
 LEAST_WORK = 0.8
+"""Of the measured rate."""
 QUEUE_SHARE = 0.5
 """First tokens this late, of the objective, tell of a queue: then the load is more than is done, late or not."""
 MOST_BURST = 8.0
@@ -31,12 +34,8 @@ MOST_VARIABILITY = 30.0
 ROUNDS = 8
 
 
-def calibrated(question: Question, load: Load) -> Load:
-    """The load with arrivals as bursty, and no more work, than today's misses say."""
-    return _no_more_work(question, _as_fast(question, _bursty(question, load)))
-
-
-def _bursty(question: Question, load: Load) -> Load:
+def bursty(question: Question, load: Load) -> Load:
+    """The load with arrivals as bursty as today's misses say."""
     signals = question.signals
     load = replace(load, burst=max(1.0, question.history.burst, (question.status.arrivalBurstPercent or 0) / 100.0))
     if question.today.mode is not Mode.MIXED or signals is None or load.requests_per_second <= 0.0:
@@ -57,6 +56,11 @@ def _bursty(question: Question, load: Load) -> Load:
 
     variability = _raised(first_token_late, load.arrival_variability, MOST_VARIABILITY, signals.first_token_late_ratio)
     return replace(load, arrival_variability=variability)
+
+
+def no_more_than_seen(question: Question, load: Load) -> Load:
+    """The load as today's topology takes it: steps as short and work as little as explains that requests are in time."""
+    return _no_more_work(question, _as_fast(question, load))
 
 
 def _as_fast(question: Question, load: Load) -> Load:

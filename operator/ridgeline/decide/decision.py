@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ridgeline.api.conditions import Verdict
 from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, Mode, Policy
 from ridgeline.decide import reasons
-from ridgeline.decide.calibration import calibrated
+from ridgeline.decide.calibration import bursty, no_more_than_seen
 from ridgeline.decide.candidates import Assessment
 from ridgeline.decide.engines_needed import engines_needed, fewest_engines, needed_text
 from ridgeline.decide.guards import GUARDS, RESTS, STRICT_RESTS, first
@@ -88,9 +88,9 @@ def advise(question: Question) -> Advice:
     """Triggers, candidates, levers. The guards must have passed."""
     load = question.load()
     assert load is not None, "a guard lets nothing pass that cannot be scored"
-    load = calibrated(question, load)
-    scores = Assessment(question, load)
-    needed = engines_needed(question, scores)
+    load = bursty(question, load)
+    scores = Assessment(question, no_more_than_seen(question, load))
+    needed = engines_needed(question, scores, load)
     trigger = next((found for look in TRIGGERS if (found := look(question, scores))), None)
     if trigger is None:
         return _stay(question, scores, needed, reasons.OBJECTIVES_MET, _fine(question, scores, needed))
@@ -98,7 +98,7 @@ def advise(question: Question) -> Advice:
     if scores.overloaded and late and trigger.reason != reasons.SPLIT_COLLAPSED:
         least = percent(scores.least_missed)
         if needed is not None and needed <= question.engines:  # that was a calmer moment
-            needed = fewest_engines(question, scores)
+            needed = fewest_engines(question, scores, load)
         message = (
             f"{trigger.evidence}; whatever the topology, at least {least} would miss{needed_text(question, needed)}"
         )

@@ -18,7 +18,7 @@ from dataclasses import replace
 from ridgeline.decide.candidates import Assessment, mixed_at_each_budget
 from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import is_due
-from ridgeline.decide.whatif import HEADROOM, mixed, split
+from ridgeline.decide.whatif import HEADROOM, Load, mixed, split
 
 FEWEST_ENGINES = 2
 """With one there is no topology to choose, and nobody serves while it restarts."""
@@ -31,20 +31,26 @@ BESIDE_POOLS = 4
 """Engines that a split may need beyond what each pool needs alone; one that needs more is no choice."""
 
 
-def engines_needed(question: Question, scores: Assessment) -> int | None:
+def engines_needed(question: Question, scores: Assessment, load: Load) -> int | None:
     """The fewest engines that would do, worked out anew with each board of the memory, else as the last time.
 
     Returns:
         None when no number within reach would do.
     """
     if is_due(question.history.boards, question.now, question.snapshot.rules_window_seconds):
-        return fewest_engines(question, scores)
+        return fewest_engines(question, scores, load)
     return question.history.engines_needed
 
 
-def fewest_engines(question: Question, scores: Assessment) -> int | None:
-    """The fewest engines that would do for the load of now; None when no number within reach would."""
-    load = replace(scores.load, requests_per_second=HEADROOM * scores.load.requests_per_second)
+def fewest_engines(question: Question, scores: Assessment, load: Load) -> int | None:
+    """The fewest engines that would do for the load of now; None when no number within reach would.
+
+    Args:
+        question: of this pass.
+        scores: say where to begin.
+        load: the whole of it: what today's engines do better than modelled, fewer or more of them may not.
+    """
+    load = replace(load, requests_per_second=HEADROOM * load.requests_per_second)
     limit, most = max(LEAST_LIMIT, question.missed_limit), REACH * question.engines
 
     def mixed_do(budget: int) -> Callable[[int], bool]:
