@@ -207,7 +207,7 @@ def requests() -> Row:
                 ),
                 graph(
                     "Output lengths",
-                    "Quantiles of output lengths.",
+                    "Quantiles of output lengths, of requests that finish.",
                     TOKENS,
                     *(
                         Query(
@@ -216,6 +216,15 @@ def requests() -> Row:
                         for q, n in ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"))
                     ),
                     logarithmic=True,
+                ),
+                graph(
+                    "Outputs that grow longer",
+                    "Outputs per second that pass so many tokens, ended or not: long ones show before they end.",
+                    REQUESTS_PER_SECOND,
+                    Query(
+                        series("fleet:ridgeline_outputs_longer:rate", 'tokens=~"1|64|256|1024|4096"'),
+                        "{{tokens}} tokens",
+                    ),
                 ),
             ),
         ),

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 
 from ridgeline_exporters.engine.accounting import WINDOW_SECONDS
 from ridgeline_exporters.engine.baseline import WARM_UP_STEPS
+from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS
 from ridgeline_exporters.engine.requests import ARRIVAL_FIELD, Objectives
 from ridgeline_exporters.roofline.work import Sequence, step_work
 from tests.engine_exporter.synthetic import (
@@ -216,6 +218,86 @@ def test_a_request_is_judged_by_its_first_token_and_its_own_gaps(first: float, g
     assert bench.totals.first_tokens.total == pytest.approx(first)
     assert bench.totals.prompt_tokens.total == 8
     assert bench.totals.output_tokens.total == len(gaps) + 1
+
+
+def longer(bench: Bench) -> dict[int, int]:
+    """Outputs that have become longer than each bound, of the bounds that any has passed."""
+    counts = zip(OUTPUT_TOKENS, bench.exporter.outputs_longer(), strict=True)
+    return {tokens: count for tokens, count in counts if count}
+
+
+def test_an_output_counts_beyond_each_bound_as_soon_as_it_passes_it() -> None:
+    bench = Bench()
+    bench.scheduler.running = [bench.request("a", 8)]
+    bench.run(step(new={"a": (8, 0, 8)}), 0.01, token("a"))
+    assert longer(bench) == {}, "one token is not more than one"
+    bench.run(step(cached={"a": (8, 1)}), 0.01, token("a"))
+    assert longer(bench) == {1: 1}
+    bench.run(step(cached={"a": (9, 1)}), 0.01, token("a"))
+    bench.run(step(cached={"a": (10, 1)}), 0.01, token("a"))
+    assert longer(bench) == {1: 1, 2: 1}, "four tokens are not more than four"
+    bench.run(step(cached={"a": (11, 1)}), 0.01, token("a", finish_reason=LENGTH))
+    assert longer(bench) == {1: 1, 2: 1, 4: 1}
+    bench.run(step(finished={"a"}), 0.0)
+    assert longer(bench) == {1: 1, 2: 1, 4: 1}, "and stays counted when the request is gone"
+
+
+def test_outputs_that_are_cut_stay_counted_as_far_as_they_came() -> None:
+    bench = Bench()
+    bench.scheduler.running = [bench.request("a", 8)]
+    bench.run(step(new={"a": (8, 0, 8)}), 0.01, token("a"))
+    bench.run(step(cached={"a": (8, 1)}), 0.01, token("a"))
+    bench.run(step(cached={"a": (9, 1)}), 0.01, token("a", finish_reason=SyntheticFinishReason.ABORT))
+    bench.run(step(finished={"a"}), 0.0)
+    assert longer(bench) == {1: 1, 2: 1}
+    assert sum(bench.totals.output_tokens.counts) == 0, "a length that was cut is none"
+
+
+def test_a_preempted_request_keeps_what_it_has_and_goes_on_from_there() -> None:
+    bench = Bench()
+    bench.scheduler.running = [bench.request("a", 8)]
+    bench.run(step(new={"a": (8, 0, 8)}), 0.01, token("a"))
+    bench.run(step(cached={"a": (8, 1)}), 0.01, token("a"))
+    bench.scheduler.running = []
+    assert longer(bench) == {1: 1}, "preempted, it waits"
+    bench.run(step(cached={"a": (0, 10)}, resumed={"a"}), 0.01, token("a"))
+    assert longer(bench) == {1: 1, 2: 1}
+
+
+def test_what_another_engine_decodes_is_no_output_of_this_one() -> None:
+    bench = Bench()
+    bench.request("a", 8, kv_transfer_params=HAND_OFF)
+    bench.request("b", 8)
+    bench.run(step(new={"a": (8, 0, 8), "b": (8, 0, 8)}), 0.01, token("a"), token("b"))
+    bench.run(step(cached={"a": (8, 1), "b": (8, 1)}), 0.01, token("a"), token("b"))
+    assert longer(bench) == {1: 1}
+    bench.run(step(finished={"a", "b"}), 0.0)
+    assert longer(bench) == {1: 1}
+
+
+def test_the_count_does_not_fall_for_a_request_that_is_let_go_of_while_it_is_looked_at() -> None:
+    bench = Bench()
+    bench.scheduler.running = [bench.request("a", 8)]
+    bench.run(step(new={"a": (8, 0, 8)}), 0.01, token("a"))
+    bench.run(step(cached={"a": (8, 1)}), 0.01, token("a"))
+    assert longer(bench) == {1: 1}
+    bench.totals.gone_outputs = Vanishing(bench, "a")
+    assert longer(bench) == {1: 1}, "it was in neither list"
+    assert longer(bench) == {1: 1}, "and counts once"
+
+
+class Vanishing(list[int]):
+    """Counts of what is gone; while they are copied, one more request goes."""
+
+    def __init__(self, bench: Bench, request: str) -> None:
+        super().__init__(bench.totals.gone_outputs)
+        self._bench, self._request = bench, request
+
+    def __getitem__(self, place: Any) -> Any:
+        copied = super().__getitem__(place)
+        if isinstance(place, slice):
+            self._bench.exporter._tokens.forget(self._request)
+        return copied
 
 
 def test_without_objectives_nothing_is_late() -> None:

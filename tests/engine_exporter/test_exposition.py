@@ -8,7 +8,7 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ridgeline_exporters.engine.metric_families import FAMILIES, PREFIX
-from ridgeline_exporters.engine.metrics import Histogram
+from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS, Histogram
 from ridgeline_exporters.engine.requests import Outcome
 from ridgeline_exporters.engine.steps import StepKind
 from ridgeline_exporters.metric_family import Family
@@ -24,6 +24,7 @@ COMBINATIONS = {
     "memory_bytes_total": {
         (phase, kind) for phase in ("prefill", "decode") for kind in ("weights", "kv_read", "kv_write", "activations")
     },
+    "outputs_longer_total": {(str(tokens),) for tokens in OUTPUT_TOKENS},
     "requests_total": {("met",), ("first_token_late",), ("gaps_late",)},
     "step_seconds": {("prefill",), ("decode",), ("mixed",)},
     "requests": {("waiting",), ("prefilling",), ("decoding",), ("transferring",)},

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +13,7 @@ from hypothesis import strategies as st
 
 from ridgeline_exporters.engine.control import Control
 from ridgeline_exporters.engine.metrics import FINE_SECONDS, Histogram, Totals
-from ridgeline_exporters.engine.requests import Objectives, RequestState
+from ridgeline_exporters.engine.requests import Objectives, RequestState, Rhythm
 from ridgeline_exporters.engine.tokens import TokenClock
 from tests.engine_exporter.synthetic import (
     MAXIMUM,
@@ -89,7 +93,7 @@ def test_counting_in_rhythm_is_the_same_as_looking_at_each_request(made: list[St
         clock.note(results, now, single=not step.speculates)
         for name, state in states.items():
             times = [time for time, _ in arrivals[name]]
-            assert state.output_tokens == sum(count for _, count in arrivals[name])
+            assert state.output_tokens == state.glance() == sum(count for _, count in arrivals[name])
             assert state.last_token == (times[-1] if times else None)
             assert state.gaps == max(0, len(times) - 1)
             late = [later - earlier > PROMISE for earlier, later in pairwise(times)]
@@ -99,6 +103,27 @@ def test_counting_in_rhythm_is_the_same_as_looking_at_each_request(made: list[St
             arrivals.pop(name, None)
     assert clock._totals.gaps.counts == gaps.counts
     assert clock._totals.gaps.total == pytest.approx(gaps.total)
+
+
+def test_another_thread_never_finds_too_many_tokens_whenever_it_looks() -> None:
+    """At every line of joining and leaving a rhythm, as a scrape on another thread may."""
+    state, rhythm, seen = RequestState(8), Rhythm(), list[int]()
+    rhythm.tokens = 1000
+    state.note_tokens(5, 100.0)
+
+    def look(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        if frame.f_code is not RequestState.glance.__code__:
+            seen.append(state.glance())
+        return look
+
+    sys.settrace(look)
+    try:
+        state.join(rhythm)
+        state.leave()
+    finally:
+        sys.settrace(None)
+    assert len(seen) > 8, "each line was looked at"
+    assert max(seen) == 5 == state.glance()
 
 
 def test_requests_whose_steps_take_turns_keep_a_rhythm_each() -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS
 from tests.engines.by_hand import STEP_WEIGHT_BYTES, Work
 from tests.engines.engines import BLOCK, BUDGET, Engine, Metrics, delta
 
@@ -66,6 +67,9 @@ def test_one_request_at_a_time_every_number_is_that_of_the_hand_count(engine: En
     assert delta(after, before, "external_prompt_tokens_total") == 0
     assert delta(after, before, "request_prompt_tokens_sum") == sum(len(tokens) for tokens, _, _ in script)
     assert delta(after, before, "request_output_tokens_sum") == sum(outputs for _, outputs, _ in script)
+    for bound in OUTPUT_TOKENS:
+        longer = delta(after, before, "outputs_longer_total", tokens=str(bound))
+        assert longer == sum(outputs > bound for _, outputs, _ in script)
     assert delta(after, before, "decode_gap_seconds_count") == sum(outputs - 1 for _, outputs, _ in script)
     assert delta(after, before, "time_to_first_token_seconds_count") == len(script)
     assert after[("exporter_up", ())] == 1

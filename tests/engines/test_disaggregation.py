@@ -53,6 +53,9 @@ def test_each_engine_counts_only_what_it_computed(pair: tuple[Engine, Engine], t
     assert delta(after[0], before[0], "request_prompt_tokens_count") == len(script)
     assert delta(after[1], before[1], "request_prompt_tokens_count") == 0
     assert delta(after[1], before[1], "request_output_tokens_sum") == sum(outputs for _, outputs in script)
+    for bound in (1, 2, 4, 8, 12, 16, 24):
+        longer = [delta(a, b, "outputs_longer_total", tokens=str(bound)) for a, b in zip(after, before, strict=True)]
+        assert longer == [0, sum(outputs > bound for _, outputs in script)], "outputs are those of the decode engine"
     for name in ("request_output_tokens_count", "time_to_first_token_seconds_count", "decode_gap_seconds_count"):
         assert delta(after[0], before[0], name) == 0
     assert sum(delta(after[0], before[0], "requests_total", outcome=o) for o in ("met", "gaps_late")) == 0

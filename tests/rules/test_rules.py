@@ -70,6 +70,11 @@ FAULTS = {
         "arriving:rate\n        expr: sum by (namespace, fleet) (rate(ridgeline_engine_request_prompt_tokens_count[",
         "arriving:rate\n        expr: sum by (namespace, fleet) (rate(ridgeline_engine_requests_total[",
     ),
+    "an engine that counts no running outputs makes them look short": (
+        "requests",
+        "instance) rate(ridgeline_engine_outputs_longer_total",
+        "instance) rate(ridgeline_engine_request_output_tokens_count",
+    ),
     "resets count": ("requests", "rate(ridgeline_engine_requests", "deriv(ridgeline_engine_requests"),
     "namespaces are mixed": ("requests", "sum by (namespace, fleet) (rate", "sum by (fleet) (rate"),
     "two roles of one pod join": ("roofline", "topk by (namespace, fleet, pod) (1,", "("),

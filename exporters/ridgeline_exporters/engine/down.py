@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from prometheus_client import CollectorRegistry
 
-from ridgeline_exporters.engine.metrics import EngineCollector, Totals
+from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS, EngineCollector, Totals
 from ridgeline_exporters.engine.server import Unavailable
 from ridgeline_exporters.metric_family import Sample
 
@@ -23,6 +23,10 @@ class DownExporter:
         self.totals.errors = 1
         self.registry = CollectorRegistry()
         self.registry.register(EngineCollector(self))
+
+    def outputs_longer(self) -> list[int]:
+        """None was seen."""
+        return [0] * len(OUTPUT_TOKENS)
 
     def gauges(self) -> Mapping[str, Iterable[Sample]]:
         """That it is down; nothing else is known."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from ridgeline_exporters.engine.accounting import Accounting, Window
 from ridgeline_exporters.engine.control import Control, objectives_as_dict
 from ridgeline_exporters.engine.description import Description
-from ridgeline_exporters.engine.metrics import EngineCollector, Totals
+from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS, EngineCollector, Totals, longer_than
 from ridgeline_exporters.engine.requests import RequestState, admit, arrives
 from ridgeline_exporters.engine.server import Unavailable
 from ridgeline_exporters.engine.steps import read_step
@@ -66,6 +67,8 @@ class Exporter:
         """Completion of the last step, while the engine has been busy since then; None after an idle time."""
         self._prefilling = 0
         self._transferring = 0
+        self._outputs_longer = [0] * len(OUTPUT_TOKENS)
+        """As it was scraped last."""
         self._weights = "computed"
         """Where the bytes of the weights are from."""
         self.up = True
@@ -176,6 +179,19 @@ class Exporter:
             self._in_prompt.discard(request_id)
 
     # On HTTP threads. Only lengths are read from the scheduler: they cannot change half way.
+
+    def outputs_longer(self) -> list[int]:
+        """Outputs that have become longer than each of `OUTPUT_TOKENS`, ended or not.
+
+        The requests are looked at without stopping the busy loop. One that the engine lets go of meanwhile may be found
+        neither among those that are gone nor among the others: then what was told before holds until the next scrape,
+        as a counter that falls would be taken for a restart.
+        """
+        lengths = self.totals.gone_outputs[:]
+        for tokens in self._tokens.output_lengths():
+            lengths[bisect_left(OUTPUT_TOKENS, tokens)] += 1
+        self._outputs_longer = [max(each) for each in zip(self._outputs_longer, longer_than(lengths), strict=True)]
+        return self._outputs_longer
 
     def _counts(self) -> dict[str, int]:
         scheduler = self._scheduler

@@ -61,6 +61,14 @@ FAMILIES: tuple[Family, ...] = (
         formula="first_token_late: time to first token above the objective; gaps_late: more than 5 % of the request's own gaps above the objective; else met",
         caveat="A prefill that is handed to another engine is not counted. A request that was cut counts only if it was late already.",
     ),
+    Family(
+        "outputs_longer_total",
+        "counter",
+        "Outputs that have become longer than so many tokens, whether or not they have ended.",
+        ("tokens",),
+        formula="requests that the engine let go of with a longer output + those that have one now, looked at when scraped",
+        caveat="The bounds are those of request_output_tokens. Requests that were cut count as far as they came; a prefill that is handed to another engine does not count.",
+    ),
     Family("prefills_finished_total", "counter", "Requests whose prompt was finished on this engine."),
     Family(
         "external_prompt_tokens_total",

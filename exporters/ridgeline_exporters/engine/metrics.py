@@ -7,7 +7,8 @@ A copy can fall between two additions of one step; the next scrape has both.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 from prometheus_client.core import HistogramMetricFamily, Metric
@@ -39,6 +40,11 @@ OUTPUT_TOKENS = (
     1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
     6144, 8192, 12288, 16384, 24576, 32768, 65536, 131072,
 )  # fmt: skip
+
+
+def longer_than(counts: Sequence[int]) -> list[int]:
+    """How many lie above each bound of a histogram, from its counts per bucket; the last bucket has no bound."""
+    return list(accumulate(reversed(counts[1:])))[::-1]
 
 
 class Histogram:
@@ -89,6 +95,8 @@ class Totals:
         self.first_tokens = Histogram(FIRST_TOKEN_SECONDS)
         self.prompt_tokens = Histogram(PROMPT_TOKENS)
         self.output_tokens = Histogram(OUTPUT_TOKENS)
+        self.gone_outputs = [0] * (len(OUTPUT_TOKENS) + 1)
+        """Requests that the engine let go of, finished or cut, by the output tokens that they had got."""
 
     def memory_bytes(self, phase: str) -> float:
         """Bytes of a phase, all kinds."""
@@ -101,6 +109,9 @@ class Source(Protocol):
     @property
     def totals(self) -> Totals:
         """Everything that only grows."""
+
+    def outputs_longer(self) -> list[int]:
+        """Outputs that have become longer than each of `OUTPUT_TOKENS`, ended or not; no number ever falls."""
 
     def gauges(self) -> Mapping[str, Iterable[Sample]]:
         """Gauge name → (label values, value), with nothing for what is unknown."""
@@ -118,7 +129,7 @@ class EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every family, counters and histograms with every label combination from the start."""
-        counters = _counters(self._source.totals)
+        counters = _counters(self._source.totals, self._source.outputs_longer())
         histograms = _histograms(self._source.totals)
         gauges = self._source.gauges()
         for family in FAMILIES:
@@ -133,7 +144,7 @@ class EngineCollector(Collector):
                 yield family.metric(PREFIX, samples)
 
 
-def _counters(totals: Totals) -> Mapping[str, list[Sample]]:
+def _counters(totals: Totals, outputs_longer: Sequence[int]) -> Mapping[str, list[Sample]]:
     def by(values: Mapping[str, float]) -> list[Sample]:
         return [((label,), float(value)) for label, value in values.items()]
 
@@ -151,6 +162,9 @@ def _counters(totals: Totals) -> Mapping[str, list[Sample]]:
         "decode_stall_sequence_seconds_total": one(totals.stall_sequence_seconds),
         "decode_seconds_total": one(totals.decode_seconds),
         "requests_total": by(totals.requests),
+        "outputs_longer_total": [
+            ((str(tokens),), float(count)) for tokens, count in zip(OUTPUT_TOKENS, outputs_longer, strict=True)
+        ],
         "prefills_finished_total": one(totals.prefills_finished),
         "external_prompt_tokens_total": one(totals.external_prompt_tokens),
         "exporter_errors_total": one(totals.errors),

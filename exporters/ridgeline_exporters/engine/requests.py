@@ -115,6 +115,13 @@ class RequestState:
         """Tokens that it got so far."""
         return self._output_tokens if self.rhythm is None else self._output_tokens + self.rhythm.tokens
 
+    def glance(self) -> int:
+        """The tokens that it got so far, for another thread: too few while it joins or leaves a rhythm."""
+        rhythm, own = self.rhythm, self._output_tokens
+        if rhythm is None:
+            return own
+        return own + rhythm.tokens if self.rhythm is rhythm else 0
+
     @property
     def late_gaps(self) -> int:
         """Gaps between its tokens that were longer than promised."""
@@ -148,19 +155,22 @@ class RequestState:
         self._late_gaps += late
 
     def join(self, rhythm: Rhythm) -> None:
-        """Go in a rhythm from its next step on."""
-        self.rhythm = rhythm
+        """Go in a rhythm from its next step on.
+
+        In this order, as in `leave`: whoever looks on from another thread may find too few tokens, never too many.
+        """
         self._output_tokens -= rhythm.tokens
         self._late_gaps -= rhythm.late_gaps
+        self.rhythm = rhythm
 
     def leave(self) -> None:
         """Take over from the rhythm what came in it; it still has to be taken from its members."""
         rhythm = self.rhythm
         if rhythm is not None:
+            self.rhythm = None
             self._last_token = rhythm.last_token
             self._output_tokens += rhythm.tokens
             self._late_gaps += rhythm.late_gaps
-            self.rhythm = None
 
     def go_on(self, prompt_tokens: int) -> None:
         """Note the next turn of a streaming session: what was there before is part of a longer prompt."""

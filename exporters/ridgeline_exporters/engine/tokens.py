@@ -8,11 +8,12 @@ requests, have a rhythm for each of them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ridgeline_exporters.engine.control import Control
-from ridgeline_exporters.engine.metrics import Totals
+from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS, Totals
 from ridgeline_exporters.engine.requests import ARRIVAL_FIELD, RequestState, Rhythm, admit
 
 
@@ -70,8 +71,16 @@ class TokenClock:
     def forget(self, request_id: str) -> None:
         """Let go of a request that the engine has let go of."""
         state = self._states.pop(request_id, None)
-        if state is not None and state.rhythm is not None:
+        if state is None:
+            return
+        if state.rhythm is not None:
             state.rhythm.members.discard(request_id)
+        if not state.handed_off:
+            self._totals.gone_outputs[bisect_left(OUTPUT_TOKENS, state.output_tokens)] += 1
+
+    def output_lengths(self) -> list[int]:
+        """Tokens that each request has got that the engine has for a client. Safe on any thread."""
+        return [state.glance() for state in list(self._states.values()) if not state.handed_off]
 
     def judge_cut(self, requests: Iterable[Any]) -> None:
         """Judge requests that were ended from outside: aborted by the client, or failed."""
