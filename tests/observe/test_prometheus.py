@@ -17,7 +17,7 @@ from ridgeline.decide.snapshot import MetricsProblem, Signals
 from ridgeline.metrics import FleetView, OperatorMetrics
 from ridgeline.observe.metrics import MetricsReader
 from ridgeline.observe.signals import FleetSignals
-from ridgeline_exporters.engine.metrics import EngineCollector, Totals
+from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS, EngineCollector, Totals
 from tests.observe.exposition_server import exposition_server
 from tests.observe.prometheus_process import running_prometheus
 from tests.tools.programs import prometheus
@@ -48,6 +48,11 @@ class MadeUpEngine:
         totals.first_tokens.observe(0.45, int(done * 6))
         totals.gaps.observe(0.018, int(done * 100))
         return totals
+
+    def outputs_longer(self) -> list[int]:
+        """Of as many outputs again, which run, all have become longer than 1,024 tokens."""
+        ended = int((time.monotonic() - self._started) * self._speed * 6)
+        return [ended * ((tokens < 100) + (tokens <= 1024)) for tokens in OUTPUT_TOKENS]
 
     def gauges(self) -> Mapping[str, Iterable[tuple[tuple[str, ...], float]]]:
         return {
@@ -114,6 +119,9 @@ def check_chat(chat: Signals) -> None:
     assert chat.inter_token_p99_seconds == pytest.approx(0.02, abs=0.005)
     assert chat.prompt_tokens is not None
     assert list(chat.prompt_tokens) == [pytest.approx((800, 1.0), rel=0.01)]
+    assert chat.output_tokens is not None
+    assert [tokens for tokens, _ in chat.output_tokens] == pytest.approx([100, 1088], rel=0.01)
+    assert [weight for _, weight in chat.output_tokens] == pytest.approx([0.5, 0.5], abs=0.1)
     assert chat.measured_steps is not None
     assert chat.measured_steps.seconds_per_prefill_token == 2e-5
     assert (chat.peak_flops, chat.kv_capacity_tokens, chat.weight_bytes) == (6000, 5000, None)

@@ -118,7 +118,20 @@ def test_lengths_come_from_buckets_and_mean() -> None:
     assert result.output_tokens is None
 
 
+def test_outputs_that_run_count_where_every_engine_tells_of_them() -> None:
+    ended = [
+        sample("request_output_tokens_bucket:rate", 4.0, le="100.0"),
+        sample("request_output_tokens_bucket:rate", 4.0, le="200.0"),
+        sample("request_output_tokens_bucket:rate", 4.0, le="+Inf"),
+        sample("request_output_tokens:mean", 100),
+    ]
+    longer = [sample("outputs_longer:rate", 12.0, tokens="100"), sample("outputs_longer:rate", 0.0, tokens="200")]
+    assert signals(*ended).output_tokens == ((100.0, 1.0),)
+    assert signals(*ended, *longer).output_tokens == ((100.0, 0.25), (200.0, 0.75))
+
+
 def test_a_bucket_with_an_unreadable_bound_gives_no_lengths() -> None:
+    assert signals(sample("outputs_longer:rate", 1.0, tokens="many")).output_tokens is None
     assert signals(sample("request_prompt_tokens_bucket:rate", 1.0, le="many")).prompt_tokens is None
 
 

@@ -7,12 +7,19 @@ mean each bucket is placed at the geometric middle of its bounds, as lengths spr
 
 Worked example: all requests fall in (500, 1000] and their mean is 1000. Then t = 1 and the length is 1000,
 where the middle alone would say 707.
+
+Outputs that have ended say late how long outputs are: when long ones take over, those that end first are the short
+ones. Where it is also known how many outputs grow beyond each bound, ended or not, weights are estimated as Kaplan and
+Meier do (1958, "Nonparametric estimation from incomplete observations"), on flows. An output leaves the bucket (a, b]
+by ending in it, with rate e, or by growing beyond b, with rate g. Of those that come to the bucket, e / (e + g) end in
+it, whether or not the others have ended since. On a steady load g is the rate of all that end beyond b, and the
+weights are those of the histogram. Outputs that were cut are in neither e nor g of the bucket that they were cut in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ridgeline.decide.snapshot import Distribution
 
@@ -22,13 +29,23 @@ SHORTEST_TOKENS = 1.0
 OVERFLOW_FACTOR = 2.0
 """Requests above the largest finite bound are taken to lie below this many times that bound."""
 
+FLOAT_NOISE = 1e-9
+"""Part of the largest rate below which a rate is taken for the rounding of a difference."""
 
-def distribution(cumulative: Mapping[float, float], mean: float | None = None) -> Distribution | None:
+Bucket = tuple[float, float, float]
+"""Lower and upper end in tokens, and the rate of requests between them."""
+
+
+def distribution(
+    cumulative: Mapping[float, float], mean: float | None = None, longer: Mapping[float, float] | None = None
+) -> Distribution | None:
     """Lengths with their weights from cumulative bucket rates.
 
     Args:
         cumulative: upper bound in tokens (`math.inf` for the last) → rate of requests at or below it.
         mean: mean length in tokens over the same window, where known.
+        longer: bound in tokens → rate at which lengths grow beyond it; unless it is known for every finite bound, the
+            weights are those of the requests that have ended.
 
     Returns:
         (tokens, weight) by rising tokens, weights summing to 1; None when no request was observed or a rate is unknown.
@@ -39,24 +56,62 @@ def distribution(cumulative: Mapping[float, float], mean: float | None = None) -
     total = math.fsum(rate for _, _, rate in buckets)
     if total <= 0:
         return None
-    weighted = [(lower, upper, rate / total) for lower, upper, rate in buckets]
-    if mean is None or not math.isfinite(mean):
-        return tuple((math.sqrt(lower * upper), weight) for lower, upper, weight in weighted)
-    lowest = math.fsum(lower * weight for lower, _, weight in weighted)
-    spread = math.fsum((upper - lower) * weight for lower, upper, weight in weighted)
-    place = min(1.0, max(0.0, (mean - lowest) / spread)) if spread > 0 else 0.0
-    return tuple((lower + place * (upper - lower), weight) for lower, upper, weight in weighted)
+    weights = [rate / total for _, _, rate in buckets]
+    place = _place(buckets, weights, mean)
+    bounds = sorted(cumulative)
+    if longer and all(math.isfinite(longer.get(bound, math.nan)) for bound in bounds if math.isfinite(bound)):
+        weights = _weights_with_running(buckets, [longer.get(bound, 0.0) for bound in bounds])
+    return tuple(
+        (math.sqrt(lower * upper) if place is None else lower + place * (upper - lower), weight)
+        for (lower, upper, _), weight in zip(buckets, weights, strict=True)
+        if weight > 0
+    )
 
 
-def _buckets(cumulative: Mapping[float, float]) -> list[tuple[float, float, float]]:
-    """Non-empty buckets as (lower, upper, rate); a sum that falls with the bound is float noise and counts as flat."""
+def _buckets(cumulative: Mapping[float, float]) -> list[Bucket]:
+    """All buckets; a sum that falls with the bound is float noise and counts as flat."""
     result = []
     lower, below = SHORTEST_TOKENS, 0.0
     for bound in sorted(cumulative):
         upper = max(lower, bound if math.isfinite(bound) else lower * OVERFLOW_FACTOR)
-        rate = cumulative[bound] - below
-        if rate > 0:
-            result.append((lower, upper, rate))
-            below = cumulative[bound]
-        lower = upper
+        rate = max(0.0, cumulative[bound] - below)
+        result.append((lower, upper, rate))
+        lower, below = upper, below if rate == 0.0 else cumulative[bound]
     return result
+
+
+def _place(buckets: Sequence[Bucket], weights: Sequence[float], mean: float | None) -> float | None:
+    """Where in their buckets lengths lie, from 0 to 1; None where the mean is not known."""
+    if mean is None or not math.isfinite(mean):
+        return None
+    lowest = math.fsum(lower * weight for (lower, _, _), weight in zip(buckets, weights, strict=True))
+    spread = math.fsum((upper - lower) * weight for (lower, upper, _), weight in zip(buckets, weights, strict=True))
+    return min(1.0, max(0.0, (mean - lowest) / spread)) if spread > 0 else 0.0
+
+
+def _weights_with_running(buckets: Sequence[Bucket], growing: Sequence[float]) -> list[float]:
+    """Weights of buckets that count what has not ended yet, too.
+
+    Args:
+        buckets: with the rates of what ended in them.
+        growing: rate of what grew beyond the upper end of each; nothing grows beyond the last.
+
+    What came to a bucket that nothing has left is still in it: nobody knows how long it will be, so it gets the weight
+    of all that is longer. A bucket that nothing came to either was passed before the window, and says nothing.
+    """
+    ending = [rate for _, _, rate in buckets]
+    noise = FLOAT_NOISE * max(*ending, *growing)
+    weights = []
+    left, coming = 1.0, 0.0
+    for ends, grows in zip(ending, growing, strict=True):
+        ends, grows = (rate if rate > noise else 0.0 for rate in (ends, grows))
+        if ends + grows > 0.0:
+            weight = left * ends / (ends + grows)
+        elif coming > 0.0:
+            weight = left
+        else:
+            weight = 0.0
+        weights.append(weight)
+        left -= weight
+        coming = grows
+    return weights

@@ -84,7 +84,7 @@ def parse(samples: Iterable[Sample], now: float, stale_after_seconds: float) -> 
             continue
         fleet = fleets.setdefault((labels["namespace"], labels["fleet"]), _FleetSamples())
         rule = labels.get("__name__", "")
-        label = labels.get("phase") or labels.get("le") or labels.get("term") or ""
+        label = labels.get("phase") or labels.get("le") or labels.get("term") or labels.get("tokens") or ""
         if math.isfinite(sample.value):
             # Two Prometheus replicas behind one address give two equal series: the first answers.
             fleet.values.setdefault((rule, label), sample.value)
@@ -136,7 +136,9 @@ def _signals(fleet: _FleetSamples, sampled_at: float) -> Signals:
         inter_token_p95_seconds=fleet.get("fleet:ridgeline_decode_gap_seconds:p95"),
         inter_token_p99_seconds=fleet.get("fleet:ridgeline_decode_gap_seconds:p99"),
         prompt_tokens=_lengths(fleet, "fleet:ridgeline_request_prompt_tokens"),
-        output_tokens=_lengths(fleet, "fleet:ridgeline_request_output_tokens"),
+        output_tokens=_lengths(
+            fleet, "fleet:ridgeline_request_output_tokens", fleet.by_label("fleet:ridgeline_outputs_longer:rate")
+        ),
         prefill=_phase(fleet, "prefill"),
         decode=_phase(fleet, "decode"),
         ridge_flops_per_byte=fleet.get("fleet:ridgeline_ridge_flops_per_byte"),
@@ -161,11 +163,10 @@ def _phase(fleet: _FleetSamples, phase: str) -> PhaseSignals:
     )
 
 
-def _lengths(fleet: _FleetSamples, rule: str) -> Distribution | None:
-    cumulative = {}
-    for bound, rate in fleet.by_label(f"{rule}_bucket:rate").items():
-        try:
-            cumulative[float(bound)] = rate
-        except ValueError:
-            return None  # not a bucket of ours: no distribution rather than a wrong one
-    return distribution(cumulative, fleet.get(f"{rule}:mean"))
+def _lengths(fleet: _FleetSamples, rule: str, longer: Mapping[str, float] | None = None) -> Distribution | None:
+    try:
+        cumulative = {float(bound): rate for bound, rate in fleet.by_label(f"{rule}_bucket:rate").items()}
+        grown = {float(bound): rate for bound, rate in (longer or {}).items()}
+    except ValueError:
+        return None  # not a bucket of ours: no distribution rather than a wrong one
+    return distribution(cumulative, fleet.get(f"{rule}:mean"), grown)
