@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from ridgeline.simulate.request import Request
 from ridgeline.simulate.router import LeastLoad, LeastTokens, PowerOfTwo, RoundRobin, Router, least_load
 from ridgeline.simulate.scheduler import Chunk, EngineSettings
 from ridgeline.simulate.traces import Arrival
+from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS
 from ridgeline_exporters.engine.requests import LATE_GAP_SHARE
 from tests.simulate.scenarios import LinearCost, requests
 
@@ -352,6 +354,26 @@ def test_looking_on_changes_nothing() -> None:
     assert quiet.ended == watched.ended
     for number, tokens in quiet.tokens.items():
         assert watched.tokens[number] == pytest.approx(tokens, abs=1e-9)
+
+
+@pytest.mark.parametrize("begin", [pytest.param({}, id="mixed"), pytest.param(SPLIT, id="split")])
+def test_a_scrape_finds_each_output_as_long_as_it_is_whatever_happens_to_its_request(begin: dict[str, Role]) -> None:
+    rows = requests(4, 160, 40.0, (20, 200), (1, 200))
+    scrapes: list[tuple[float, list[int]]] = []
+
+    def scrape(fleet: Fleet) -> None:
+        scrapes.append((fleet.now, fleet.scrape().outputs_longer))
+
+    actions = [(0.1 * i, scrape) for i in range(90)] + [(2.0, lambda fleet: fleet.fail("engine-3", 1.0))]
+    cramped = replace(SETTINGS, engine=replace(ENGINE, kv_blocks=40))
+    fleet, watch = play(rows, cramped, roles=begin, actions=actions)
+    assert fleet.counters.preemptions > 0
+    assert fleet.counters.outcomes[Outcome.FAILED] > 0
+    assert scrapes[-1][1][0] > 30, "enough got somewhere"
+    for now, longer in scrapes:
+        got = [sum(time <= now + 1e-9 for time in times) for times in watch.tokens.values()]
+        assert longer == [sum(tokens > bound for tokens in got) for bound in OUTPUT_TOKENS]
+    assert all(after >= before for (_, a), (_, b) in pairwise(scrapes) for before, after in zip(a, b, strict=True))
 
 
 def test_arrivals_out_of_order_are_refused() -> None:

@@ -33,6 +33,7 @@ class Counters:
     __slots__ = (
         "arrivals",
         "cached_tokens",
+        "cut_buckets",
         "decode_seconds",
         "decode_tokens",
         "engine_seconds",
@@ -43,6 +44,7 @@ class Counters:
         "outcomes",
         "output_buckets",
         "output_tokens",
+        "outputs_longer",
         "phases",
         "preemptions",
         "prefill_tokens",
@@ -62,6 +64,10 @@ class Counters:
         self.prompt_tokens = 0
         self.output_buckets = [0] * (len(OUTPUT_TOKENS) + 1)
         self.output_tokens = 0
+        self.cut_buckets = [0] * (len(OUTPUT_TOKENS) + 1)
+        """Requests that failed, by the output tokens that they had got."""
+        self.outputs_longer = [0] * len(OUTPUT_TOKENS)
+        """Requests whose output has become longer than each bound, ended or not: as of the scrape that this copy is."""
         self.prefill_tokens = 0
         """Computed, neither cached nor transferred; recomputed ones again."""
         self.decode_tokens = 0
@@ -120,3 +126,8 @@ class Counters:
         self.outcomes[outcome] += 1
         self.output_buckets[bisect_left(OUTPUT_TOKENS, output_tokens)] += 1
         self.output_tokens += output_tokens
+
+    def cut(self, outcome: Outcome, output_tokens: int) -> None:
+        """Count a request that failed or was refused, with the tokens that it had got."""
+        self.outcomes[outcome] += 1
+        self.cut_buckets[bisect_left(OUTPUT_TOKENS, output_tokens)] += 1

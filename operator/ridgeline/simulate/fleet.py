@@ -11,6 +11,7 @@ When an engine dies, requests whose client has seen no token yet are sent again 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from ridgeline.simulate.router import Router
 from ridgeline.simulate.scheduler import EngineSettings
 from ridgeline.simulate.traces import Arrival
 from ridgeline_exporters.engine.baseline import StepModel
+from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS, longer_than
 from ridgeline_exporters.engine.requests import LATE_GAP_SHARE
 
 _HAND_OFF, _PULL, _STEP, _CALL = range(4)
@@ -223,6 +225,17 @@ class Fleet:
             engine.settle(self.now)
         self.count_engine_time()
 
+    def scrape(self) -> Counters:
+        """What the exporters together show when they are scraped now."""
+        self.settle()
+        counters = self.counters.copy()
+        lengths = [a + b for a, b in zip(counters.output_buckets, counters.cut_buckets, strict=True)]
+        for engine in self.engines.values():
+            for tokens in engine.scheduler.output_lengths():
+                lengths[bisect_left(OUTPUT_TOKENS, tokens)] += 1
+        counters.outputs_longer = longer_than(lengths)
+        return counters
+
     def count_engine_time(self) -> None:
         """Count the time of the engines, by role, up to now."""
         passed, self._counted_to = self.now - self._counted_to, self.now
@@ -390,7 +403,7 @@ class Fleet:
     def _ended(self, request: Request, outcome: Outcome) -> None:
         self.active -= 1
         if outcome in (Outcome.FAILED, Outcome.REFUSED):
-            self.counters.outcomes[outcome] += 1
+            self.counters.cut(outcome, request.generated)
         else:
             self.counters.finished(outcome, request.output_tokens)
         if self._done is not None:

@@ -9,7 +9,7 @@ Numbers go through the same buckets as those of the exporters, and quantiles out
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf
@@ -120,10 +120,10 @@ class Observer:
         return _rates(facts, oldest[1], counters, seconds) if seconds > 0.0 else facts
 
     def _scrape(self, now: float) -> None:
-        self._fleet.settle()
+        counters = self._fleet.scrape()
         steps = StepTimes.measured(self._model.terms())
         ready = sum(engine.ready for engine in self._fleet.engines.values())
-        self._scrapes.append((now, self._fleet.counters.copy(), ready, steps))
+        self._scrapes.append((now, counters, ready, steps))
         while self._scrapes[0][0] < now - self.delays.rules_window_seconds - 2.0 * self.delays.scrape_interval_seconds:
             self._scrapes.popleft()
 
@@ -155,6 +155,7 @@ def _rates(facts: Signals, before: Counters, after: Counters, seconds: float) ->
             OUTPUT_TOKENS,
             differences(before.output_buckets, after.output_buckets),
             after.output_tokens - before.output_tokens,
+            dict(zip(map(float, OUTPUT_TOKENS), differences(before.outputs_longer, after.outputs_longer), strict=True)),
         ),
         prefill=PhaseSignals(tokens_per_second=(after.prefill_tokens - before.prefill_tokens) / seconds),
         decode=PhaseSignals(tokens_per_second=(after.decode_tokens - before.decode_tokens) / seconds),
@@ -173,11 +174,13 @@ def differences(before: Sequence[int], after: Sequence[int]) -> list[int]:
     return [b - a for a, b in zip(before, after, strict=True)]
 
 
-def lengths(bounds: Sequence[int], counts: Sequence[int], tokens: int) -> Distribution | None:
-    """Lengths out of buckets and the tokens of all in them; None of no request."""
+def lengths(
+    bounds: Sequence[int], counts: Sequence[int], tokens: int, longer: Mapping[float, float] | None = None
+) -> Distribution | None:
+    """Lengths out of buckets, the tokens of all in them, and how many grew beyond each bound; None of no request."""
     requests = sum(counts)
     cumulative = dict(zip((*map(float, bounds), inf), map(float, accumulate(counts)), strict=True))
-    return distribution(cumulative, tokens / requests) if requests else None
+    return distribution(cumulative, tokens / requests, longer) if requests else None
 
 
 def bucket_quantile(quantile: float, bounds: Sequence[float], counts: Sequence[int]) -> float | None:

@@ -99,6 +99,13 @@ class Scheduler:
         """Requests that vLLM counts as waiting."""
         return len(self.waiting) + len(self.loading) + len(self.loaded)
 
+    def output_lengths(self) -> list[int]:
+        """Tokens that each request here has got, of those that have any."""
+        step = self.decodes.step
+        lengths = [member.generated + step - member.join_step for member in self.decodes.members.values()]
+        held_up = (*self.prefilling, *self.parked, *self.waiting)  # preempted, or left out by a small budget
+        return lengths + [request.generated for request in held_up if request.generated]
+
     def add(self, request: Request) -> None:
         """Put a request at the end of the line.
 
