@@ -457,6 +457,33 @@ def test_engines_that_nobody_has_used_yet_begin_with_a_budget_that_keeps_the_obj
         assert (other.plan.action, other.plan.reason) == (Action.HOLD, reasons.METRICS_INCOMPLETE)
 
 
+@pytest.mark.parametrize(
+    ("letters", "action"),
+    [
+        pytest.param("mmmmmmmm", Action.SPLIT, id="mixed engines carry far less"),
+        pytest.param("ppppdddd", Action.REBALANCE, id="so does another split"),
+        pytest.param("ppppppdd", Action.HOLD, id="nothing carries more"),
+    ],
+)
+def test_overload_in_which_everything_misses_goes_to_what_works_off_clearly_more(letters: str, action: Action) -> None:
+    plan = after(big(letters, chat(78.0, **STALLED), 256), LARGE, 60).plan
+    assert plan.action is action
+    if action is Action.HOLD:
+        assert plan.reason == reasons.OVERLOADED
+    else:
+        assert (plan.target.prefill, plan.target.decode) == (6, 2)
+        assert "6P:2D works off 1." in plan.message
+
+
+def test_a_budget_that_carries_an_overload_is_taken() -> None:
+    """Steps of 512 tokens are nearly as long as promised, with 256 tokens a queue grows."""
+    near = spec(8, interTokenLatencyMilliseconds=42, timeToFirstTokenMilliseconds=2000, minDecodeReplicas=7)
+    late = {**STALLED, "missed_ratio": 0.9, "gaps_late_ratio": 0.0, "first_token_late_ratio": 0.9}
+    plan = after(big("mmmmmmmm", chat(70.0, **late, time_to_first_token_p95_seconds=9.0), 256), near, 60).plan
+    assert (plan.action, plan.target.tokenBudget) == (Action.TUNE, 512)
+    assert "budget 512 works off 1." in plan.message
+
+
 def test_overload_in_which_everything_misses_holds() -> None:
     decision = after(big("mmmmmmmm", chat(400.0, **STALLED)), LARGE, 120)
     assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reasons.OVERLOADED)

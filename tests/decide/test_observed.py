@@ -8,7 +8,7 @@ import pytest
 
 from ridgeline.api.fleet import Objectives, Role
 from ridgeline.decide.limits import limit_for, limits_to_set
-from ridgeline.decide.observed import kv_bytes, kv_failures, prefills, routers_lagging
+from ridgeline.decide.observed import kv_bytes, kv_failures, own_prompts_wait, prefills, routers_lagging
 from ridgeline.decide.snapshot import RouterState
 from tests.decide.fleets import chat, engines, snapshot, spec
 
@@ -92,3 +92,18 @@ def test_prefill_engines_slow_down_while_decode_engines_are_full(held: int | Non
     assert limits_to_set(fleet, target, Objectives()) == expected
     unseen = replace(fleet, signals=chat(20.0, output_tokens=None))
     assert limits_to_set(unseen, target, Objectives()) == {}
+
+
+def test_decode_engines_get_all_they_can_take_while_most_of_what_they_hold_are_prompts() -> None:
+    (engine,) = engines("d", maximum=8192)
+    assert limit_for(replace(engine, running_requests=100, waiting_requests=51), 512) == 8192
+    assert limit_for(replace(engine, running_requests=100, waiting_requests=50), 512) == 256
+
+
+def test_kv_cannot_come_while_every_decode_engine_has_prompts_of_its_own_before_it() -> None:
+    prefill, one, two = engines("pdd")
+    one, two = (replace(engine, waiting_requests=3) for engine in (one, two))
+    assert own_prompts_wait(snapshot((prefill, one, two)))
+    assert not own_prompts_wait(snapshot((prefill, one, replace(two, waiting_requests=0))))
+    assert not own_prompts_wait(snapshot((prefill, one, replace(two, waiting_requests=None))))
+    assert not own_prompts_wait(snapshot((replace(prefill, waiting_requests=3),)))

@@ -23,6 +23,7 @@ from ridgeline.decide import reasons
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.step_plan import Outcome
 from ridgeline.decide.transition import cooldown_after
+from ridgeline.decide.transition_steps import OWN_PROMPTS_SECONDS
 from tests.decide.fleets import NOW, RULES_WINDOW_SECONDS, World, chat, engines, spec, table_serves
 
 
@@ -110,6 +111,16 @@ def test_kv_that_does_not_move_rolls_back_and_doubles_the_rest() -> None:
     assert end.rolled_back_transitions == 1
     assert end.cooldown_until == world.now + 60
     assert all(table_serves(t) for t in world.tables)
+
+
+def test_kv_is_waited_for_longer_behind_prompts_of_the_decode_engine_itself() -> None:
+    world = started("mm", to_split(1, 1), kv_moves=False)
+    world.engines["e1"] = replace(world.engines["e1"], waiting_requests=5)
+    begun = world.now
+    end = world.run(240)
+    assert (end.outcome, end.verdict.reason) == (Outcome.ROLLED_BACK, reasons.KV_NOT_MOVING)
+    assert world.now - begun >= OWN_PROMPTS_SECONDS
+    assert "in 120 s" in end.verdict.message
 
 
 def test_the_clock_for_kv_starts_with_the_first_request() -> None:

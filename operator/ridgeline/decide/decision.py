@@ -19,7 +19,7 @@ from ridgeline.decide.calibration import bursty, no_more_than_seen
 from ridgeline.decide.candidates import Assessment
 from ridgeline.decide.engines_needed import engines_needed, fewest_engines, needed_text
 from ridgeline.decide.guards import GUARDS, RESTS, STRICT_RESTS, first
-from ridgeline.decide.levers import LEVERS
+from ridgeline.decide.levers import LEVERS, relieve
 from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.repairs import REPAIRS, URGENT, remembered_split
@@ -96,6 +96,8 @@ def advise(question: Question) -> Advice:
         return _stay(question, scores, needed, reasons.OBJECTIVES_MET, _fine(question, scores, needed))
     late = (question.signals.missed_ratio or 0.0) > question.missed_limit if question.signals else False
     if scores.overloaded and late and trigger.reason != reasons.SPLIT_COLLAPSED:
+        if plan := relieve(question, scores, trigger):
+            return Advice(plan, plan, scores, needed)
         least = percent(scores.least_missed)
         if needed is not None and needed <= question.engines:  # that was a calmer moment
             needed = fewest_engines(question, scores, load)

@@ -49,7 +49,9 @@ def _roofline(signals: Signals) -> list[str]:
 def _comparison(action: Action, chosen: Candidate, scores: Assessment) -> list[str]:
     budget, mixed_missed = scores.best_mixed.topology.tokenBudget, percent(scores.best_mixed.missed)
     if action is Action.TUNE:
-        parts = [f"budget {budget} would miss {mixed_missed}, today's {percent(scores.today.missed)}"]
+        parts = [
+            f"budget {chosen.topology.tokenBudget} would miss {percent(chosen.missed)}, today's {percent(scores.today.missed)}"
+        ]
         if scores.best_split is not None:
             split = scores.best_split
             parts.append(f"the best split ({topology_text(split.topology)}) {percent(split.missed)}")
@@ -59,7 +61,7 @@ def _comparison(action: Action, chosen: Candidate, scores: Assessment) -> list[s
         return [f"{would}, {topology_text(chosen.topology)} {percent(chosen.missed)}"]
     today = f"today's split would miss {percent(scores.today.missed)}"
     if action is Action.MERGE:
-        return [f"{today}, mixed engines with budget {budget} {mixed_missed}"]
+        return [f"{today}, mixed engines with budget {chosen.topology.tokenBudget} {percent(chosen.missed)}"]
     parts = [f"{today}, {topology_text(chosen.topology)} {percent(chosen.missed)}"]
     best = scores.best_split
     if best is not None and best.topology != chosen.topology:

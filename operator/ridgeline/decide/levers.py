@@ -12,6 +12,8 @@ Candidates are compared by their scores: the load of now, and those of the last 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import isinf
 
 from ridgeline.api.fleet import Action, Mode
 from ridgeline.decide import reasons
@@ -20,10 +22,15 @@ from ridgeline.decide.evidence import explain
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.triggers import DECODE_BAND, PREFILL_BAND, Trigger
+from ridgeline.decide.wording import topology_text
 
 TUNE_GAIN = 0.01
 """Points of requests met that another budget must bring: budgets halve, so a smaller gain is noise."""
 REBALANCE_GAIN = 0.02
+MOST_STRAIN = 1.2
+"""A topology that is asked for more than this times what it can do relieves nobody."""
+RELIEF_SHARE = 0.8
+"""In an overload, the strain that another topology may have at most, of today's, to be worth a change."""
 FAR_GAIN = 0.25
 """Where the next split would still miss so much more than the best one, engines are not moved one at a time."""
 SMALL_MODEL_WEIGHT_BYTES = 32e9
@@ -89,6 +96,31 @@ def merge(question: Question, scores: Assessment, trigger: Trigger) -> Plan | No
 
 
 LEVERS: tuple[Lever, ...] = (tune, rebalance, split, merge)
+
+
+def relieve(question: Question, scores: Assessment, trigger: Trigger) -> Plan | None:
+    """In an overload all candidates miss about the same: what works off clearly more of the load, if anything does."""
+    objective = scores.load.inter_token_objective_seconds
+    best = min((scores.today, *scores.mixed, *scores.splits), key=lambda candidate: _strain(candidate, objective))
+    least, now = _strain(best, objective), _strain(scores.today, objective)
+    if least > min(MOST_STRAIN, RELIEF_SHARE * now):
+        return None
+    name = topology_text(best.topology)
+    if best.topology.mode is Mode.MIXED:
+        action = Action.MERGE if question.split else Action.TUNE
+        name = f"budget {best.topology.tokenBudget}" if action is Action.TUNE else name
+    else:
+        action = Action.REBALANCE if question.split else Action.SPLIT
+    much = "what today's engines never work off" if isinf(now) else f"{now / least:.2g} times as much"
+    evidence = f"{trigger.evidence}; all would miss in this overload, but {name} works off {much}"
+    plan = _plan(question, action, best, scores, replace(trigger, evidence=evidence))
+    return replace(plan, gain=1.0 - least / now)
+
+
+def _strain(candidate: Candidate, objective_seconds: float) -> float:
+    """How much more than it can do a topology is asked for: time of its engines, room for KV, length of a step."""
+    load = candidate.forecast
+    return max(load.prefill_utilization, load.decode_utilization, load.worst_step_seconds / objective_seconds)
 
 
 def _needed_gain(question: Question) -> float:

@@ -22,7 +22,8 @@ def limit_for(engine: EngineState, token_budget: int | None, decodes_full: bool 
     wait: a full step of prefill makes the gaps of the ones late, small steps the first tokens of the others. While the
     decode engines are full they get the budget of mixed engines, with which they prefill more slowly: a queue makes the
     first tokens of some late, too many decodes side by side every token of all. Decode engines get twice the sequences
-    they hold, in powers of two, so that every sequence advances in each step and little prefill fits beside. Mixed
+    they hold, in powers of two, so that every sequence advances in each step and little prefill fits beside; but all
+    they can take while most of what they hold are prompts, from when they were mixed, behind which KV waits. Mixed
     engines get the fleet's budget.
     """
     if engine.maximum_tokens is None:
@@ -33,6 +34,8 @@ def limit_for(engine: EngineState, token_budget: int | None, decodes_full: bool 
         spared = (engine.decoding_requests or 0) > (engine.waiting_requests or 0)
         return engine.limit_tokens if spared else engine.maximum_tokens
     if engine.role is Role.DECODE:
+        if 2 * (engine.waiting_requests or 0) > (engine.running_requests or 0):
+            return engine.maximum_tokens
         room = DECODE_BUDGET_TOKENS
         while room < 2 * (engine.running_requests or 0):
             room *= 2
@@ -57,7 +60,7 @@ def limits_to_set(snapshot: Snapshot, topology: TopologyStatus | None, objective
 
 
 def decodes_full(snapshot: Snapshot, objectives: Objectives) -> bool:
-    """Whether decode engines hold more sequences, on average, than a step within the objective has room for."""
+    """Whether decode engines hold more requests, on average, than a decode step within the objective has room for."""
     held = [e.running_requests for e in snapshot.serving if e.role is Role.DECODE and e.running_requests is not None]
     signals = snapshot.signals
     if not held or not isinstance(signals, Signals) or not signals.prompt_tokens or not signals.output_tokens:

@@ -58,3 +58,9 @@ def held_requests(snapshot: Snapshot) -> int | None:
     """Requests that the live engines hold, waiting or running; None where one does not tell."""
     counts = [e.running_requests for e in snapshot.live]
     return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def own_prompts_wait(snapshot: Snapshot) -> bool:
+    """Whether requests wait at every decode engine before any transfer of theirs has begun."""
+    waiting = [e.waiting_requests or 0 for e in snapshot.serving if e.role is Role.DECODE]
+    return bool(waiting) and all(waiting)

@@ -12,7 +12,7 @@ from math import ceil
 from ridgeline.api.fleet import Mode, Role, Step, TransitionStatus
 from ridgeline.decide import reasons
 from ridgeline.decide.limits import limits_to_set
-from ridgeline.decide.observed import held_requests, kv_bytes, kv_failures, prefills
+from ridgeline.decide.observed import held_requests, kv_bytes, kv_failures, own_prompts_wait, prefills
 from ridgeline.decide.roles import counts, next_batch
 from ridgeline.decide.snapshot import Signals
 from ridgeline.decide.transition_case import Answer, Case, done, missed_permille, progress, rolled_back, under_way
@@ -27,6 +27,8 @@ LIMITS_SECONDS = 15
 ROUTERS_SECONDS = 30
 KV_SECONDS = 30
 """From the first prefill on a prefill engine until KV must have moved."""
+OWN_PROMPTS_SECONDS = 120
+"""The same while decode engines still have prompts of their own before it, from when they were mixed."""
 FEWEST_PREFILLS = 3
 """Fewer prefills may be left over from before the switch: they prove nothing."""
 CLOCK_SECONDS = 5
@@ -127,12 +129,13 @@ def _verify_kv(case: Case, transition: TransitionStatus) -> Answer:
     requests = prefilled - prefilled_before
     if requests == 0:
         return _await_traffic(case, transition)
-    if case.since(transition.stepTime) < KV_SECONDS:
+    if case.since(transition.stepTime) < (OWN_PROMPTS_SECONDS if own_prompts_wait(case.snapshot) else KV_SECONDS):
         return under_way(transition, reasons.AWAITING_KV, f"{requests} prefills finished, no KV has moved yet")
     if requests < FEWEST_PREFILLS:
         again = case.to_step(transition, Step.VERIFY, prefillsAtSwitch=prefilled)
         return under_way(again, reasons.AWAITING_TRAFFIC, "too few requests to judge by: counting anew")
-    why = f"{requests} requests were prefilled in {KV_SECONDS} s and no byte of KV reached a decode engine"
+    seconds = case.since(transition.stepTime)
+    why = f"{requests} requests were prefilled in {seconds:.0f} s and no byte of KV reached a decode engine"
     return case.roll_back(transition, reasons.KV_NOT_MOVING, why)
 
 
