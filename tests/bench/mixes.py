@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from math import cos, pi
 from pathlib import Path
 
@@ -104,6 +105,14 @@ def arrivals(kind: str, draw: int, rate: float) -> Iterator[Arrival]:
     named = sorted({name for place in range(100) for name in mix.shares(place / 100)})
     peak = 1.01 * rate * max(sum(part / WORTH[n] for n, part in mix.shares(p / 100).items()) for p in range(100))
     return poisson([stream(name) for name in named], SECONDS, peak, dice)
+
+
+def turns(kind: str, draw: int) -> list[float]:
+    """When another class takes the lead in a mix whose classes do so in turns, in seconds."""
+    mix = KINDS[kind]
+    begin = random.Random(f"{kind} {draw}").random()
+    looks = [(second, mix.shares((begin + second / mix.period_seconds) % 1.0)) for second in range(int(SECONDS))]
+    return [float(second) for (_, before), (second, after) in pairwise(looks) if before != after]
 
 
 def sources() -> str:

@@ -121,7 +121,7 @@ FAMILIES: tuple[Family, ...] = (
         "request_output_tokens",
         "histogram",
         "Output length of requests finished for clients.",
-        caveat="Known when a request ends: long outputs show late.",
+        caveat="Known when a request ends: long outputs show late, and in outputs_longer_total before.",
     ),
     Family(
         "arithmetic_intensity_flops_per_byte",
