@@ -96,6 +96,7 @@ def operator_metrics() -> OperatorMetrics:
             sampled_at=1.0,
             seen_at=2.0,
             conditions={ConditionType.READY: Verdict("True", "R")},
+            step_time_corrections={"decode": 1.0},
         ),
     )
     metrics.decided(key, Action.SPLIT, "R")

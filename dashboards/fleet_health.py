@@ -20,6 +20,9 @@ from dashboards.panels import (
 )
 from dashboards.queries import RATE, rate, series
 
+STEPS = 'term="fixed"'
+"""What the fixed term of the step model is multiplied by."""
+
 
 def health() -> Row:
     """Whether the numbers above can be believed."""
@@ -50,6 +53,25 @@ def health() -> Row:
                     "Share of time that the exporter takes on the engine's loop.",
                     RATIO,
                     Query(f"sum by (pod) ({rate('ridgeline_engine_exporter_seconds_total')})", "{{pod}}"),
+                ),
+            ),
+            (
+                graph(
+                    "Mean step",
+                    "Length of a step by what it holds.",
+                    SECONDS,
+                    Query(
+                        f"{series('fleet:ridgeline_step_seconds:rate')} / on (kind) "
+                        f"({series('fleet:ridgeline_step_terms:rate', STEPS)} > 0)",
+                        "{{kind}}",
+                    ),
+                ),
+                graph(
+                    "Steps against the roofline",
+                    "Measured by modelled seconds of steps that only decode and of those that hold a prompt chunk: "
+                    "the operator corrects the roofline by it, from half to twice, where engines have not learned more.",
+                    COUNT,
+                    Query(series("ridgeline_fleet_step_time_correction_ratio"), "{{kind}}"),
                 ),
             ),
             (

@@ -41,6 +41,8 @@ class FleetView:
     seen_at: float = 0.0
     """Time of the pass, Unix seconds."""
     conditions: Mapping[ConditionType, Verdict] = field(default_factory=dict)
+    step_time_corrections: Mapping[str, float] = field(default_factory=dict)
+    """Kind of step → measured by modelled seconds; nothing for a kind that was not measured."""
 
 
 class _Fleets(Collector):
@@ -71,6 +73,13 @@ class _Fleets(Collector):
         advice = gauge("recommendation", "1 for the current recommendation.", "action", "reason")
         budget = gauge("token_budget", "Tokens that a mixed engine may schedule in one step.")
         age = gauge("signal_age_seconds", "Age of the oldest sample behind the last decision.")
+        correction = gauge(
+            "step_time_correction_ratio",
+            "Measured by modelled seconds of the fleet's steps, by which the operator corrects the roofline's step times"
+            " where it decides by them: steps that only decode (decode), and steps that hold a prompt chunk (prefill)."
+            " Absent while not measured.",
+            "kind",
+        )
         condition = gauge("condition", "1 for the status that a condition has, 0 for the others.", "type", "status")
         for key, view in views.items():
             for pod, role in view.roles.items():
@@ -94,10 +103,12 @@ class _Fleets(Collector):
                 advice.add_metric([*key, view.recommended_action or Action.HOLD, best.reason], 1)
             if view.sampled_at is not None:
                 age.add_metric([*key], max(0.0, view.seen_at - view.sampled_at))
+            for step_kind, factor in view.step_time_corrections.items():
+                correction.add_metric([*key, step_kind], factor)
             for kind, verdict in view.conditions.items():
                 for status in ("True", "False", "Unknown"):
                     condition.add_metric([*key, kind, status], verdict.status == status)
-        return (role_of, engines, mode, wanted, needed, advice, budget, age, condition)
+        return (role_of, engines, mode, wanted, needed, advice, budget, age, correction, condition)
 
 
 class OperatorMetrics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ridgeline.act.announcements import announcements
 from ridgeline.act.events import EventRecorder
@@ -13,10 +13,14 @@ from ridgeline.act.turn import Turn, acts
 from ridgeline.api.conditions import ConditionType, Verdict
 from ridgeline.api.fleet import Action, FleetStatus, InferenceFleet, Policy, TransitionStatus
 from ridgeline.api.times import from_rfc3339
+from ridgeline.decide.correction import Factor
 from ridgeline.decide.snapshot import Signals, Snapshot
+from ridgeline.decide.step_times import step_corrections
 from ridgeline.metrics import FleetView, Key, OperatorMetrics
 
 log = logging.getLogger(__name__)
+
+STEP_KINDS = {"decode": "steps that only decode", "prefill": "steps that hold a prompt chunk"}
 
 
 @dataclass(slots=True)
@@ -29,6 +33,8 @@ class _Told:
     """Time of the newest signals: their age grows on while there are none."""
     decided_at: float | None = None
     """When the transition under way was decided, monotonic seconds; None once its routing was measured."""
+    bounded: set[str] = field(default_factory=set)
+    """Kinds of step whose correction was at its bounds."""
 
 
 class Reporter:
@@ -77,8 +83,11 @@ class Reporter:
         self._tell_decision(key, told, turn)
         if turn.step is not None and fleet.status.transition is not None:
             self._tell_step(key, told, turn, fleet.status.transition, now)
+        corrections: Mapping[str, Factor] = {}
         if isinstance(snapshot.signals, Signals):
             told.sampled_at = snapshot.signals.sampled_at
+            corrections = step_corrections(snapshot.signals).measured()
+        self._tell_bounds(key, told, corrections)
         self._metrics.show(
             key,
             FleetView(
@@ -89,6 +98,7 @@ class Reporter:
                 sampled_at=told.sampled_at,
                 seen_at=now,
                 conditions=answers,
+                step_time_corrections={kind: factor.value for kind, factor in corrections.items()},
             ),
         )
 
@@ -102,6 +112,17 @@ class Reporter:
         told.decision = (plan.action, plan.reason)
         if turn.recommendation is not None:
             told.recommended = turn.recommendation.action
+
+    def _tell_bounds(self, key: Key, told: _Told, corrections: Mapping[str, Factor]) -> None:
+        """Warn once of each kind of step that is too far from its model to be corrected."""
+        for kind, factor in corrections.items():
+            if factor.bounded and kind not in told.bounded:
+                told.bounded.add(kind)
+                log.warning(
+                    "%s/%s: %s take %s than %g times as long as modelled, which is as far as step times are corrected: are"
+                    " the peaks in spec.hardware those of these GPUs, are these throttled or shared with something else?",
+                    *key, STEP_KINDS[kind], "more" if factor.value > 1.0 else "less", factor.value,
+                )  # fmt: skip
 
     def _tell_step(self, key: Key, told: _Told, turn: Turn, transition: TransitionStatus, now: float) -> None:
         step = turn.step

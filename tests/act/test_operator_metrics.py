@@ -19,6 +19,7 @@ VIEW = FleetView(
     sampled_at=100.0,
     seen_at=103.0,
     conditions={ConditionType.READY: Verdict("True", "AllReady")},
+    step_time_corrections={"decode": 1.2},
 )
 
 
@@ -42,6 +43,7 @@ def test_a_fleet_is_told_by_its_view() -> None:
         'engines_needed{namespace="ns",fleet="chat"}': 6,
         'token_budget{namespace="ns",fleet="chat"}': 512,
         'signal_age_seconds{namespace="ns",fleet="chat"}': 3,
+        'step_time_correction_ratio{namespace="ns",fleet="chat",kind="decode"}': 1.2,
         'condition{namespace="ns",fleet="chat",type="Ready",status="True"}': 1,
         'condition{namespace="ns",fleet="chat",type="Ready",status="False"}': 0,
     }.items():
@@ -57,6 +59,14 @@ def test_a_need_that_no_number_of_engines_meets_has_no_series() -> None:
     samples = exposed(metrics)
     assert not [name for name in samples if name.startswith("ridgeline_fleet_engines_needed")]
     assert [name for name in samples if name.startswith("ridgeline_fleet_recommended_engines")]
+
+
+def test_a_kind_of_step_that_was_not_measured_has_no_correction() -> None:
+    metrics = OperatorMetrics()
+    metrics.show(KEY, VIEW)
+    shown = [name for name in exposed(metrics) if name.startswith("ridgeline_fleet_step_time_correction_ratio")]
+    assert len(shown) == 1
+    assert 'kind="decode"' in shown[0]
 
 
 def test_an_engine_that_changes_its_role_has_one_series() -> None:

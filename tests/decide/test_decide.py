@@ -28,7 +28,7 @@ from ridgeline.decide.decision import decide
 from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import Board
-from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot, StepTimes
+from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot, StepsTaken, StepTimes
 from ridgeline.decide.whatif import Load
 from tests.decide.fleets import LLAMA_8B, NOW, ONE_THREAD, chat, engines, idle, small_fleet, snapshot, spec
 
@@ -657,6 +657,10 @@ ratios = st.none() | st.floats(0.0, 1.0) | st.just(NAN)
 lengths = st.none() | st.lists(st.tuples(st.floats(0.0, 5000.0), st.floats(0.0, 1.0)), max_size=4).map(tuple)
 
 
+rates = st.floats(0.0, 1e6) | st.sampled_from([NAN, float("inf")])
+steps_taken = st.none() | st.builds(StepsTaken, rates, rates, rates, rates, rates, rates)
+
+
 @st.composite
 def signals(draw: st.DrawFn) -> Signals:
     return Signals(
@@ -672,6 +676,11 @@ def signals(draw: st.DrawFn) -> Signals:
         prompt_tokens=draw(lengths),
         output_tokens=draw(lengths),
         measured_steps=draw(st.none() | st.just(ONE_THREAD) | st.just(StepTimes(NAN, 0.0, 0.0, 1.0, "measured"))),
+        decode_steps=draw(steps_taken),
+        prefill_steps=draw(steps_taken),
+        peak_flops=draw(numbers),
+        peak_memory_bytes_per_second=draw(numbers),
+        flops_per_token=draw(numbers),
         weight_bytes=draw(numbers),
         kv_bytes_per_token=draw(numbers),
         kv_capacity_tokens=draw(numbers),

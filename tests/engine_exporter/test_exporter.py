@@ -143,6 +143,24 @@ def test_a_pause_that_keeps_its_requests_is_idle() -> None:
     assert bench.totals.gaps.total == pytest.approx(60.02), "clients did wait"
 
 
+def test_steps_are_summed_by_kind_in_the_terms_of_the_step_model() -> None:
+    bench = Bench()
+    bench.scheduler.running = [bench.request("a", 8)]
+    bench.run(step(new={"a": (8, 0, 8)}), 0.02, token("a"))
+    for position in (8, 9):
+        bench.run(step(cached={"a": (position, 1)}), 0.01, token("a"))
+    bench.request("b", 20)
+    bench.run(step(new={"b": (20, 0, 12)}, cached={"a": (10, 1)}), 0.03, token("a"))
+    bench.run(step(cached={"a": (11, 1), "b": (12, 8)}), 0.03, token("a"), token("b"))
+    held = {kind: tuple(terms.values()) for kind, terms in bench.totals.step_terms.items()}
+    assert list(bench.totals.step_terms["decode"]) == ["decode_sequence", "kv_token", "prefill_token", "prefill_pair"]
+    assert held == {
+        "prefill": (0, 0, 8, 8 * 9 // 2),
+        "decode": (2, 9 + 10, 0, 0),
+        "mixed": (2, 11 + 12, 20, 20 * 21 // 2),
+    }
+
+
 # Stall
 
 

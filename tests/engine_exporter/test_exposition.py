@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ridgeline_exporters.engine.baseline import StepModel
 from ridgeline_exporters.engine.metric_families import FAMILIES, PREFIX
 from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS, Histogram
 from ridgeline_exporters.engine.requests import Outcome
@@ -27,6 +28,7 @@ COMBINATIONS = {
     "outputs_longer_total": {(str(tokens),) for tokens in OUTPUT_TOKENS},
     "requests_total": {("met",), ("first_token_late",), ("gaps_late",)},
     "step_seconds": {("prefill",), ("decode",), ("mixed",)},
+    "step_terms_total": {(kind, term) for kind in ("prefill", "decode", "mixed") for term in StepModel.TERMS},
     "requests": {("waiting",), ("prefilling",), ("decoding",), ("transferring",)},
     "compute_utilization_ratio": PHASES,
     "memory_bandwidth_utilization_ratio": PHASES,

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ridgeline.api.fleet import Role
-from ridgeline.decide.snapshot import MetricsProblem, Signals
+from ridgeline.decide.snapshot import MetricsProblem, Signals, StepsTaken
 from ridgeline.metrics import FleetView, OperatorMetrics
 from ridgeline.observe.metrics import MetricsReader
 from ridgeline.observe.signals import FleetSignals
@@ -47,6 +47,10 @@ class MadeUpEngine:
         totals.output_tokens.observe(100, int(done * 6))
         totals.first_tokens.observe(0.45, int(done * 6))
         totals.gaps.observe(0.018, int(done * 100))
+        totals.steps["decode"].observe(0.02, int(done * 10))
+        totals.step_terms["decode"] = {
+            "decode_sequence": int(done * 10) * 4, "kv_token": int(done * 10) * 3000, "prefill_token": 0, "prefill_pair": 0
+        }  # fmt: skip
         return totals
 
     def outputs_longer(self) -> list[int]:
@@ -103,6 +107,16 @@ async def until(reader: MetricsReader, wanted: Callable[[FleetSignals], bool], s
         await asyncio.sleep(0.3)
 
 
+def check_steps(chat: Signals) -> None:
+    taken = chat.decode_steps
+    assert taken is not None
+    assert taken.steps == pytest.approx(40, rel=0.3)
+    assert taken.seconds == pytest.approx(0.02 * taken.steps)
+    assert taken.decode_sequences == pytest.approx(4 * taken.steps)
+    assert taken.kv_tokens == pytest.approx(3000 * taken.steps)
+    assert chat.prefill_steps == StepsTaken(0, 0, 0, 0, 0, 0)
+
+
 def check_chat(chat: Signals) -> None:
     assert chat.engines_reporting == 2
     assert chat.sampled_at == pytest.approx(time.time(), abs=10)
@@ -124,6 +138,7 @@ def check_chat(chat: Signals) -> None:
     assert [weight for _, weight in chat.output_tokens] == pytest.approx([0.5, 0.5], abs=0.1)
     assert chat.measured_steps is not None
     assert chat.measured_steps.seconds_per_prefill_token == 2e-5
+    check_steps(chat)
     assert (chat.peak_flops, chat.kv_capacity_tokens, chat.weight_bytes) == (6000, 5000, None)
     assert chat.kv_transfer_bytes_per_second == pytest.approx(1000, rel=0.3)
     assert chat.kv_transfer_failures_per_second is None

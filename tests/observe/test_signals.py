@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ridgeline.decide.snapshot import MetricsProblem, PhaseSignals, Signals, StepTimes
+from ridgeline.decide.snapshot import MetricsProblem, PhaseSignals, Signals, StepsTaken, StepTimes
 from ridgeline.observe.signals import FleetSignals, Sample, parse
 
 NOW = 1_000_000.0
@@ -102,6 +102,33 @@ TERMS = {"fixed": 0.004, "decode_sequence": 1e-5, "kv_token": 1e-8, "prefill_tok
 def test_step_times_need_every_term_but_the_pairs(terms: dict[str, float], expected: StepTimes | None) -> None:
     samples = [sample("step_model:seconds", value, term=term) for term, value in terms.items()]
     assert signals(*samples).measured_steps == expected
+
+
+def steps_of(kind: str, seconds: float, **terms: float) -> list[Sample]:
+    held = dict.fromkeys((*TERMS, "prefill_pair"), 0.0) | terms
+    return [
+        sample("step_seconds:rate", seconds, kind=kind),
+        *(sample("step_terms:rate", value, kind=kind, term=term) for term, value in held.items()),
+    ]
+
+
+def test_steps_with_a_prompt_chunk_are_those_with_decodes_and_those_without() -> None:
+    decode = steps_of("decode", 2.0, fixed=100.0, decode_sequence=3200.0, kv_token=3e6)
+    prefill = steps_of("prefill", 0.5, fixed=5.0, prefill_token=4000.0, prefill_pair=8e6)
+    mixed = steps_of("mixed", 1.0, fixed=20.0, decode_sequence=300.0, kv_token=3e5, prefill_token=9e3, prefill_pair=1e6)
+    result = signals(*decode, *prefill, *mixed)
+    assert result.decode_steps == StepsTaken(2.0, 100.0, 3200.0, 3e6, 0.0, 0.0)
+    assert result.prefill_steps == StepsTaken(1.5, 25.0, 300.0, 3e5, 13e3, 9e6)
+    assert result.measured_steps is None, "what steps held is no model of them"
+
+
+@pytest.mark.parametrize("broken", range(6))
+def test_steps_of_which_something_is_missing_are_not_known(broken: int) -> None:
+    samples = [*steps_of("decode", 2.0, fixed=100.0), *steps_of("prefill", 1.0, fixed=9.0)]
+    assert signals(*samples).decode_steps is not None
+    assert signals(*samples).prefill_steps is None, "nothing is known of mixed ones"
+    unknown = Sample(samples[broken].labels, math.nan)
+    assert signals(*samples[:broken], unknown, *samples[broken + 1 :]).decode_steps is None
 
 
 def test_lengths_come_from_buckets_and_mean() -> None:

@@ -83,6 +83,16 @@ FAULTS = {
     "an engine scraped twice": ("roofline", "max by (namespace, fleet, pod, instance) (ridge", "(ridge"),
     "a peak of 0 divides": ("roofline", "_engine_peak_flops > 0", "_engine_peak_flops"),
     "0 is a capacity": ("constants", "_kv_capacity_tokens > 0", "_kv_capacity_tokens"),
+    "kinds of step are one": (
+        "constants",
+        "sum by (namespace, fleet, kind) (rate(ridgeline_engine_step_seconds",
+        "sum by (namespace, fleet) (rate(ridgeline_engine_step_seconds",
+    ),
+    "steps of one engine stand for all": (
+        "constants",
+        "sum by (namespace, fleet, kind, term)",
+        "avg by (namespace, fleet, kind, term)",
+    ),
     "a failed exporter reports": ("constants", "== bool 1", "> bool -1"),
     "newest instead of oldest": ("constants", "min by (namespace, fleet) (time", "max by (namespace, fleet) (time"),
     "prefill engines are blamed for computing prompts": ("alerts", '{role="decode"}', ""),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.simulate.counters import Counters
+from ridgeline.simulate.counters import Counters, StepSums
 from ridgeline.simulate.decode_run import DecodeRun
 from ridgeline.simulate.decodes import Decodes
 from ridgeline.simulate.ingress import Ingress
@@ -49,11 +49,25 @@ def test_gaps_of_a_run_fall_into_the_same_buckets_as_one_by_one(
     first: float, growth: float, steps: int, sequences: int
 ) -> None:
     run, counters = DecodeRun(0.0, steps, first, growth), Counters()
-    counters.decode_run(run, steps, sequences)
+    counters.decode_run(run, steps, sequences, 100)
     expected = [0] * (len(FINE_SECONDS) + 1)
     for seconds in durations(run):
         expected[bisect_left(FINE_SECONDS, seconds)] += sequences
     assert counters.gap_buckets == expected
+
+
+@given(firsts, growths, counts, st.integers(1, 40), st.integers(0, 100_000))
+def test_steps_of_a_run_hold_what_they_hold_one_by_one(
+    first: float, growth: float, steps: int, sequences: int, kv_tokens: int
+) -> None:
+    together, one_by_one = Counters(), Counters()
+    run = DecodeRun(0.0, steps, first, growth)
+    together.decode_run(run, steps, sequences, kv_tokens)
+    for place, seconds in enumerate(durations(run)):
+        one_by_one.step(seconds, sequences, kv_tokens + place * sequences)
+    for name in StepSums.__slots__:
+        assert getattr(together.decode_steps, name) == pytest.approx(getattr(one_by_one.decode_steps, name)), name
+    assert together.prefill_steps.steps == one_by_one.prefill_steps.steps == 0
 
 
 @given(firsts, growths, st.integers(2, 300), st.data())

@@ -121,6 +121,23 @@ def test_engines_learn_their_step_times() -> None:
     assert signals.measured_steps.seconds_per_prefill_token == pytest.approx(COST.token, rel=0.05)
 
 
+def test_steps_are_told_by_what_they_held_and_what_they_took() -> None:
+    looker = Looker()
+    watched(looker, rate=8.0)
+    signals = looker.seen[-1][1].signals
+    assert isinstance(signals, Signals)
+    decode, prefill = signals.decode_steps, signals.prefill_steps
+    assert decode is not None
+    assert prefill is not None
+    assert decode.prefill_tokens == 0.0
+    for taken in (decode, prefill):
+        modelled = COST.fixed * taken.steps + COST.token * taken.prefill_tokens
+        assert 0.0 < modelled < taken.seconds
+        assert 0.0 < taken.decode_sequences < taken.kv_tokens
+    assert signals.prefill.tokens_per_second == pytest.approx(prefill.prefill_tokens)
+    assert signals.decode.tokens_per_second == pytest.approx(decode.decode_sequences + prefill.decode_sequences)
+
+
 def test_orders_come_into_force_after_their_delay_and_the_routers() -> None:
     looker = Looker({2: Orders({"engine-0": Role.PREFILL, "engine-1": Role.DECODE}, {"engine-2": 512})})
     watched(looker)

@@ -75,7 +75,15 @@ class Accounting:
         tokens = prefill.tokens + decode.tokens
         prefill_work = self._work("prefill", prefill, tokens)
         decode_work = self._work("decode", decode, tokens)
-        totals.steps[record.kind].observe(seconds)
+        kind = record.kind
+        totals.steps[kind].observe(seconds)
+        held = totals.step_terms[kind]
+        if decode.tokens:
+            held["decode_sequence"] += decode.sequences
+            held["kv_token"] += decode.kv_tokens
+        if prefill.tokens:
+            held["prefill_token"] += prefill.tokens
+            held["prefill_pair"] += prefill.attended_pairs
         prefill_seconds = seconds * self._time_share(prefill.tokens / tokens, prefill_work, decode_work)
         totals.busy_seconds["prefill"] += prefill_seconds
         totals.busy_seconds["decode"] += seconds - prefill_seconds

@@ -77,6 +77,14 @@ FAMILIES: tuple[Family, ...] = (
         caveat="Tokens of a transfer that failed are not counted.",
     ),
     Family(
+        "step_terms_total",
+        "counter",
+        "What steps held, by what a step holds and by the terms of the step model: steps, decode sequences, KV tokens of the decodes, prefill tokens and prefill pairs.",
+        ("kind", "term"),
+        formula="sum over steps of what the model multiplies each term by",
+        caveat="By a model's terms it gives what the steps should have taken together; the sum of step_seconds is what they took.",
+    ),
+    Family(
         "exporter_errors_total",
         "counter",
         "Errors inside the exporter.",

@@ -14,6 +14,7 @@ from typing import Protocol
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ridgeline_exporters.engine.baseline import StepModel
 from ridgeline_exporters.engine.metric_families import FAMILIES, PREFIX
 from ridgeline_exporters.metric_family import Sample
 
@@ -90,6 +91,8 @@ class Totals:
         self.errors = 0
         self.exporter_seconds = 0.0
         self.steps = {kind: Histogram(FINE_SECONDS) for kind in STEP_KINDS}
+        self.step_terms = {kind: dict.fromkeys(StepModel.TERMS[1:], 0) for kind in STEP_KINDS}
+        """What steps held, by the terms of the step model; of the fixed one, the histograms have the number."""
         self.stalls = Histogram(FINE_SECONDS)
         self.gaps = Histogram(FINE_SECONDS)
         self.first_tokens = Histogram(FIRST_TOKEN_SECONDS)
@@ -167,6 +170,11 @@ def _counters(totals: Totals, outputs_longer: Sequence[int]) -> Mapping[str, lis
         ],
         "prefills_finished_total": one(totals.prefills_finished),
         "external_prompt_tokens_total": one(totals.external_prompt_tokens),
+        "step_terms_total": [
+            ((kind, term), float(held))
+            for kind, terms in totals.step_terms.items()
+            for term, held in {StepModel.TERMS[0]: sum(totals.steps[kind].counts), **terms}.items()
+        ],
         "exporter_errors_total": one(totals.errors),
         "exporter_seconds_total": one(totals.exporter_seconds),
     }

@@ -122,6 +122,21 @@ class StepTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class StepsTaken:
+    """Steps of one kind and what they held, per second over the rules' window, all engines together."""
+
+    seconds: float
+    """Time in such steps; above 1 when several engines take them."""
+    steps: float
+    decode_sequences: float
+    kv_tokens: float
+    """Read by the decodes."""
+    prefill_tokens: float
+    prefill_pairs: float
+    """Pairs of a prefill token and a key that it attends to."""
+
+
+@dataclass(frozen=True, slots=True)
 class Signals:
     """The recording rules of one fleet, read in one pass."""
 
@@ -143,6 +158,10 @@ class Signals:
     decode: PhaseSignals = PhaseSignals()
     ridge_flops_per_byte: float | None = None
     measured_steps: StepTimes | None = None
+    decode_steps: StepsTaken | None = None
+    """Steps that only decoded."""
+    prefill_steps: StepsTaken | None = None
+    """Steps that held a prompt chunk, with decodes or without."""
     peak_flops: float | None = None
     peak_memory_bytes_per_second: float | None = None
     weight_bytes: float | None = None

@@ -1,4 +1,4 @@
-"""How long one step of an engine takes: measured by the engines where they know, else from the roofline.
+"""How long one step of an engine takes: measured by the engines where they know, else from the corrected roofline.
 
     seconds = fixed + c · decode sequences + k · KV tokens read + b · prefill tokens
 
@@ -12,13 +12,16 @@ From the roofline (per engine: weights, bandwidth and FLOPs are those of all its
 Weights stream while a chunk is computed, so from the roofline the first FLOPs of a chunk hide behind half the time
 that the weights take (collectives and small kernels keep the overlap from being whole). Measured terms are what they
 are: nothing hides behind them. Shares after the measured tables of an H100; one GPU does better than these 50 % of
-peak FLOPs, four in tensor parallel do worse.
+peak FLOPs, four in tensor parallel do worse. Where the roofline decides, the steps that a fleet really takes correct it
+(`correction.py`); as a bound of measured terms it stays what it is, for a factor of whole steps says little of one term.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, isfinite
 
+from ridgeline.decide.correction import Corrections, corrections
 from ridgeline.decide.snapshot import Signals, StepTimes
 
 WEIGHT_BANDWIDTH_SHARE = 0.80
@@ -55,7 +58,7 @@ def step_times(signals: Signals, tried_tokens: float = inf, context_tokens: floa
             tried_prefill_tokens=tried_tokens,
             untried=roofline,
         )
-    return roofline
+    return step_corrections(signals).apply(roofline) if roofline else None
 
 
 def _usable(steps: StepTimes) -> bool:
@@ -67,6 +70,19 @@ def _usable(steps: StepTimes) -> bool:
         steps.seconds_per_prefill_pair,
     )
     return all(isfinite(term) for term in terms) and steps.seconds_per_prefill_token > 0.0
+
+
+def step_corrections(signals: Signals) -> Corrections:
+    """What the fleet's own steps make of the roofline; factors of 1 where there is none.
+
+    The roofline leaves attention scores out. Where engines know what a pair takes, it is added to a chunk apart, and
+    must not count as the roofline's error; where they do not, the factor stands for both.
+    """
+    roofline, measured = _from_roofline(signals), signals.measured_steps
+    if roofline is None:
+        return Corrections()
+    pair = max(0.0, measured.seconds_per_prefill_pair) if measured is not None and _usable(measured) else 0.0
+    return corrections(replace(roofline, seconds_per_prefill_pair=pair), signals)
 
 
 def _from_roofline(signals: Signals) -> StepTimes | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ridgeline.decide.snapshot import Distribution, MetricsProblem, PhaseSignals, Signals, StepTimes
+from ridgeline.decide.snapshot import Distribution, MetricsProblem, PhaseSignals, Signals, StepsTaken, StepTimes
 from ridgeline.observe.distributions import distribution
 
 FleetKey = tuple[str, str]
@@ -18,6 +18,8 @@ FleetKey = tuple[str, str]
 
 RULES_QUERY = '{__name__=~"fleet:ridgeline_.+"}'
 """Every recorded series of every fleet: one instant query."""
+
+_KEPT_LABELS = ("phase", "le", "kind", "term", "tokens")
 
 SAMPLE_TIME = "fleet:ridgeline_sample_timestamp_seconds"
 
@@ -58,7 +60,7 @@ class FleetSignals(Mapping[FleetKey, Signals | MetricsProblem]):
 
 @dataclass(slots=True)
 class _FleetSamples:
-    """Samples of one fleet, by name and by the one label that the rule keeps."""
+    """Samples of one fleet, by name and by the labels that the rule keeps, in the order of `_KEPT_LABELS`."""
 
     values: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -84,7 +86,7 @@ def parse(samples: Iterable[Sample], now: float, stale_after_seconds: float) -> 
             continue
         fleet = fleets.setdefault((labels["namespace"], labels["fleet"]), _FleetSamples())
         rule = labels.get("__name__", "")
-        label = labels.get("phase") or labels.get("le") or labels.get("term") or labels.get("tokens") or ""
+        label = " ".join(labels[kept] for kept in _KEPT_LABELS if kept in labels)
         if math.isfinite(sample.value):
             # Two Prometheus replicas behind one address give two equal series: the first answers.
             fleet.values.setdefault((rule, label), sample.value)
@@ -143,6 +145,8 @@ def _signals(fleet: _FleetSamples, sampled_at: float) -> Signals:
         decode=_phase(fleet, "decode"),
         ridge_flops_per_byte=fleet.get("fleet:ridgeline_ridge_flops_per_byte"),
         measured_steps=StepTimes.measured(fleet.by_label("fleet:ridgeline_step_model:seconds")),
+        decode_steps=_steps_taken(fleet, "decode"),
+        prefill_steps=_steps_taken(fleet, "prefill", "mixed"),
         peak_flops=fleet.get("fleet:ridgeline_peak_flops"),
         peak_memory_bytes_per_second=fleet.get("fleet:ridgeline_peak_memory_bytes_per_second"),
         weight_bytes=fleet.get("fleet:ridgeline_weight_bytes"),
@@ -161,6 +165,20 @@ def _phase(fleet: _FleetSamples, phase: str) -> PhaseSignals:
         memory_bandwidth_utilization_ratio=fleet.get("fleet:ridgeline_memory_bandwidth_utilization:ratio", phase),
         compute_utilization_ratio=fleet.get("fleet:ridgeline_compute_utilization:ratio", phase),
     )
+
+
+def _steps_taken(fleet: _FleetSamples, *kinds: str) -> StepsTaken | None:
+    """Steps of these kinds together; None when anything of one of them is missing."""
+
+    def total(rule: str, term: str = "") -> float | None:
+        rates = [fleet.get(rule, f"{kind} {term}".rstrip()) for kind in kinds]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if len(known) == len(rates) else None
+
+    terms = ("fixed", "decode_sequence", "kv_token", "prefill_token", "prefill_pair")
+    rates = [total("fleet:ridgeline_step_seconds:rate"), *(total("fleet:ridgeline_step_terms:rate", t) for t in terms)]
+    known = [rate for rate in rates if rate is not None]
+    return StepsTaken(*known) if len(known) == len(rates) else None
 
 
 def _lengths(fleet: _FleetSamples, rule: str, longer: Mapping[str, float] | None = None) -> Distribution | None:

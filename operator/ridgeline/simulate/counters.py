@@ -27,6 +27,23 @@ class Outcome(StrEnum):
     """No engine could take it: none with the right role, or none that could ever hold its KV."""
 
 
+class StepSums:
+    """Steps of one kind: their time and what they held, as `StepsTaken` has it by the second."""
+
+    __slots__ = ("decode_sequences", "kv_tokens", "prefill_pairs", "prefill_tokens", "seconds", "steps")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.steps = self.decode_sequences = self.kv_tokens = self.prefill_tokens = self.prefill_pairs = 0
+
+    def copy(self) -> StepSums:
+        """The sums as they are now."""
+        twin = StepSums.__new__(StepSums)
+        for name in self.__slots__:
+            setattr(twin, name, getattr(self, name))
+        return twin
+
+
 class Counters:
     """Counters since the start of a simulation."""
 
@@ -35,6 +52,7 @@ class Counters:
         "cached_tokens",
         "cut_buckets",
         "decode_seconds",
+        "decode_steps",
         "decode_tokens",
         "engine_seconds",
         "first_token_buckets",
@@ -47,6 +65,7 @@ class Counters:
         "outputs_longer",
         "phases",
         "preemptions",
+        "prefill_steps",
         "prefill_tokens",
         "prompt_buckets",
         "prompt_tokens",
@@ -76,6 +95,10 @@ class Counters:
         """Steps that held decodes."""
         self.stall_seconds = 0.0
         """Of these, more than the decodes alone would have taken."""
+        self.decode_steps = StepSums()
+        """Steps that only decode."""
+        self.prefill_steps = StepSums()
+        """Steps that hold a prompt chunk."""
         self.phases = PhaseCounters()
         """Nothing is counted in it where the fleet does not know its model."""
         self.engine_seconds = dict.fromkeys(Role, 0.0)
@@ -89,7 +112,7 @@ class Counters:
         twin = Counters.__new__(Counters)
         for name in self.__slots__:
             value = getattr(self, name)
-            setattr(twin, name, value.copy() if isinstance(value, (list, dict, PhaseCounters)) else value)
+            setattr(twin, name, value.copy() if isinstance(value, (list, dict, PhaseCounters, StepSums)) else value)
         return twin
 
     def first_token(self, seconds: float) -> None:
@@ -100,9 +123,33 @@ class Counters:
         """Count the same gap of so many sequences; a negative number takes them back."""
         self.gap_buckets[bisect_left(FINE_SECONDS, seconds)] += sequences
 
-    def decode_run(self, run: DecodeRun, steps: int, sequences: int) -> None:
-        """Count the first steps of a run."""
-        self.decode_seconds += run.seconds(steps)
+    def step(
+        self, seconds: float, sequences: int, kv_tokens: int, prefill_tokens: int = 0, prefill_pairs: int = 0
+    ) -> None:
+        """Count a step and what it holds; arguments as of the exporter's `StepModel.add`."""
+        sums = self.prefill_steps if prefill_tokens else self.decode_steps
+        sums.seconds += seconds
+        sums.steps += 1
+        sums.decode_sequences += sequences
+        sums.kv_tokens += kv_tokens
+        sums.prefill_tokens += prefill_tokens
+        sums.prefill_pairs += prefill_pairs
+
+    def decode_run(self, run: DecodeRun, steps: int, sequences: int, kv_tokens: int) -> None:
+        """Count the first steps of a run.
+
+        Args:
+            run: its steps follow one another, and each brings one more KV token to each sequence.
+            steps: how many of them.
+            sequences: that decode.
+            kv_tokens: in their contexts in the first step.
+        """
+        seconds = run.seconds(steps)
+        self.decode_seconds += seconds
+        self.decode_steps.seconds += seconds
+        self.decode_steps.steps += steps
+        self.decode_steps.decode_sequences += steps * sequences
+        self.decode_steps.kv_tokens += steps * kv_tokens + sequences * (steps * (steps - 1) // 2)
         self.decode_tokens += steps * sequences
         first = run.first_seconds
         bucket = bisect_left(FINE_SECONDS, first)

@@ -293,6 +293,7 @@ class Engine:
         if self.learn is not None:
             self.learn.add(sequences, decode_tokens, tokens, pairs, seconds)
         counters = self._counters
+        counters.step(seconds, sequences, decode_tokens, tokens, pairs)
         counters.prefill_tokens += tokens
         if self._work is not None:
             again = sequences - decodes  # chunks that count as decodes
@@ -337,7 +338,7 @@ class Engine:
             scheduler.cache.take(blocks)
         scheduler.blocks_ahead = 0
         sequences = len(decodes.members)
-        self._counters.decode_run(run, steps, sequences)
+        self._counters.decode_run(run, steps, sequences, decodes.kv_tokens)
         if self._work is not None:
             self._work.add_run(self._counters.phases, steps, sequences, decodes.kv_tokens)
         decodes.advance(steps, steps - run.steps_up_to(self._objective, steps))

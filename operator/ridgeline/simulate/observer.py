@@ -22,10 +22,11 @@ from ridgeline.decide.snapshot import (
     RouterState,
     Signals,
     Snapshot,
+    StepsTaken,
     StepTimes,
 )
 from ridgeline.observe.distributions import distribution
-from ridgeline.simulate.counters import Counters, Outcome
+from ridgeline.simulate.counters import Counters, Outcome, StepSums
 from ridgeline.simulate.fleet import Fleet
 from ridgeline_exporters.engine.baseline import StepModel
 from ridgeline_exporters.engine.metrics import FINE_SECONDS, FIRST_TOKEN_SECONDS, OUTPUT_TOKENS, PROMPT_TOKENS
@@ -157,6 +158,8 @@ def _rates(facts: Signals, before: Counters, after: Counters, seconds: float) ->
             after.output_tokens - before.output_tokens,
             dict(zip(map(float, OUTPUT_TOKENS), differences(before.outputs_longer, after.outputs_longer), strict=True)),
         ),
+        decode_steps=_steps_taken(before.decode_steps, after.decode_steps, seconds),
+        prefill_steps=_steps_taken(before.prefill_steps, after.prefill_steps, seconds),
         prefill=PhaseSignals(tokens_per_second=(after.prefill_tokens - before.prefill_tokens) / seconds),
         decode=PhaseSignals(tokens_per_second=(after.decode_tokens - before.decode_tokens) / seconds),
         kv_transfer_bytes_per_second=(after.kv_bytes_moved - before.kv_bytes_moved) / seconds,
@@ -172,6 +175,13 @@ def _share(part: float, whole: float) -> float:
 def differences(before: Sequence[int], after: Sequence[int]) -> list[int]:
     """What came into each bucket between two looks."""
     return [b - a for a, b in zip(before, after, strict=True)]
+
+
+def _steps_taken(before: StepSums, after: StepSums, seconds: float) -> StepsTaken:
+    def rate(name: str) -> float:
+        return float(getattr(after, name) - getattr(before, name)) / seconds
+
+    return StepsTaken(**{name: rate(name) for name in StepSums.__slots__})
 
 
 def lengths(
