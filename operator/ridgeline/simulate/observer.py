@@ -27,6 +27,7 @@ from ridgeline.decide.snapshot import (
 )
 from ridgeline.observe.distributions import distribution
 from ridgeline.simulate.counters import Counters, Outcome, StepSums
+from ridgeline.simulate.engine import Engine
 from ridgeline.simulate.fleet import Fleet
 from ridgeline_exporters.engine.baseline import StepModel
 from ridgeline_exporters.engine.metrics import FINE_SECONDS, FIRST_TOKEN_SECONDS, OUTPUT_TOKENS, PROMPT_TOKENS
@@ -76,24 +77,7 @@ class Observer:
     def snapshot(self, now: float) -> Snapshot:
         """The fleet as an operator finds it now; times in it are Unix seconds."""
         fleet = self._fleet
-        engines = tuple(
-            EngineState(
-                pod=engine.name,
-                address=engine.name,
-                role=engine.role,
-                ready=engine.ready,
-                terminating=engine.draining,
-                running_requests=engine.scheduler.running + engine.scheduler.queued,
-                waiting_requests=engine.scheduler.queued,
-                decoding_requests=len(engine.scheduler.decodes.members),
-                limit_tokens=engine.scheduler.budget_tokens,
-                maximum_tokens=engine.settings.max_num_batched_tokens,
-                kv_bytes_received=engine.kv_bytes_received,
-                kv_failures=float(engine.kv_failures),
-                prompt_requests=float(engine.prefills_finished),
-            )
-            for engine in fleet.engines.values()
-        )
+        engines = tuple(_state(engine) for engine in fleet.engines.values())
         router = RouterState(pod="router", ready=True, workers=dict(fleet.seen_roles), synchronized=True)
         return Snapshot(
             engines=engines,
@@ -127,6 +111,26 @@ class Observer:
         self._scrapes.append((now, counters, ready, steps))
         while self._scrapes[0][0] < now - self.delays.rules_window_seconds - 2.0 * self.delays.scrape_interval_seconds:
             self._scrapes.popleft()
+
+
+def _state(engine: Engine) -> EngineState:
+    """What an engine tells of itself: one that is not ready, nothing."""
+    state = EngineState(
+        pod=engine.name, address=engine.name, role=engine.role, ready=engine.ready, terminating=engine.draining
+    )
+    if not engine.ready:
+        return state
+    return replace(
+        state,
+        running_requests=engine.scheduler.running + engine.scheduler.queued,
+        waiting_requests=engine.scheduler.queued,
+        decoding_requests=len(engine.scheduler.decodes.members),
+        limit_tokens=engine.scheduler.budget_tokens,
+        maximum_tokens=engine.settings.max_num_batched_tokens,
+        kv_bytes_received=engine.kv_bytes_received,
+        kv_failures=float(engine.kv_failures),
+        prompt_requests=float(engine.prefills_finished),
+    )
 
 
 def _rates(facts: Signals, before: Counters, after: Counters, seconds: float) -> Signals:

@@ -7,6 +7,7 @@ status that it leaves kept for the next, its role labels and limits as orders.
 from __future__ import annotations
 
 from ridgeline.act.turn import status_after, take_turn
+from ridgeline.api.conditions import Verdict
 from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, InferenceFleet
 from ridgeline.decide.plan import History
 from ridgeline.decide.snapshot import Snapshot
@@ -29,6 +30,8 @@ class RidgelinePolicy:
         """What was done, in order."""
         self.most_engines_needed: int | None = None
         """The most that the load was ever estimated to need; None before the first estimate."""
+        self.verdict: Verdict | None = None
+        """What the last look came to: a plan or a hold with its reason, or the step of a transition."""
         self._epoch_seconds = epoch_seconds
         self._fleet = InferenceFleet(
             namespace="simulation", name="fleet", uid="simulation", generation=1, spec=spec, status=FleetStatus()
@@ -49,7 +52,7 @@ class RidgelinePolicy:
         unix = self._epoch_seconds + now
         before = self._fleet.status.transition
         turn = take_turn(self._fleet, snapshot, self._history, None, unix, 0.0)
-        self._history = turn.history
+        self._history, self.verdict = turn.history, turn.verdict
         after = status_after(self._fleet, snapshot, turn, unix)
         self._fleet = self._fleet.model_copy(update={"status": after})
         needed = turn.history.engines_needed
