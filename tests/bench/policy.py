@@ -101,7 +101,7 @@ class _Missed(Exception):  # noqa: N818 - not an error
 
 def carries(case: str, kind: str, draw: int, rate: float, policy: str) -> bool:
     """Whether a static choice meets the objectives of enough requests; it is given up once it no longer can."""
-    plant = _plant(case)
+    plant = plant_of(case)
     load = list(mixes.arrivals(kind, draw, rate))
     left = (1.0 - CARRIES) * len(load)
 
@@ -159,11 +159,11 @@ def _highest(carried: Callable[[float], bool], low: float, rate: float) -> float
 # ---------------------------------------------------------------- one row
 
 
-def play_row(key: Key, rate: float) -> dict[str, Any]:
-    """One policy on one mix."""
+def play_row(key: Key, found: dict[str, Any]) -> dict[str, Any]:
+    """One policy on one mix, at a share of the rate that was found."""
     case, kind, draw, level, policy = key
-    started = time.perf_counter()
-    answer = play(policy.partition("@")[0], _plant(case), mixes.arrivals(kind, draw, level * rate))
+    started, rate = time.perf_counter(), found["rate"]
+    answer = play(policy.partition("@")[0], plant_of(case), mixes.arrivals(kind, draw, level * rate))
     timeline = answer["timeline"]
     late = [minute for minute in timeline if minute["start_seconds"] >= policy_table.SETTLED_SECONDS]
     arrived = sum(minute["arrived"] for minute in late)
@@ -186,29 +186,48 @@ def play_row(key: Key, rate: float) -> dict[str, Any]:
 
 
 @cache
-def _plant(case: str) -> Plant:
+def plant_of(case: str) -> Plant:
+    """The fleet of a case."""
     return CASES[case].plant()
 
 
 # ---------------------------------------------------------------- all rows
 
+PlayRow = Callable[[Any, dict[str, Any]], dict[str, Any]]
+"""A row of its key and of what `find_rate` found for its draw."""
 
-def run(draws: Sequence[Draw], levels: Sequence[float], policies: Sequence[str], processes: int, folder: Path) -> None:
-    """Play what is missing, `processes` at a time; a row is written as soon as it is known."""
+
+def run(
+    draws: Sequence[Draw],
+    parts: Sequence[tuple[Any, ...]],
+    processes: int,
+    folder: Path,
+    play_row: PlayRow = play_row,
+    key_of: Callable[[dict[str, Any]], tuple[Any, ...]] = policy_table.key,
+) -> None:
+    """Play what is missing, `processes` at a time; a row is written as soon as it is known.
+
+    Args:
+        draws: of the mixes.
+        parts: what names a row beside its draw, such as level and policy.
+        processes: that play at once.
+        folder: of rows and rates.
+        play_row: plays one.
+        key_of: the name of a row: its draw, then its part.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rows_file, rates_file = folder / "rows.jsonl", folder / "rates.json"
-    have = {policy_table.key(row) for row in policy_table.read_rows(rows_file)}
+    have = {key_of(row) for row in policy_table.read_rows(rows_file, key_of)}
     rates: dict[str, Any] = json.loads(rates_file.read_text()) if rates_file.exists() else {}
 
-    def wanted(draw: Draw) -> list[Key]:
-        keys = [(*draw, level, policy) for level in levels for policy in policies]
-        return [key for key in keys if key not in have]
+    def wanted(draw: Draw) -> list[tuple[Any, ...]]:
+        return [(*draw, *part) for part in parts if (*draw, *part) not in have]
 
     def name(draw: Draw) -> str:
         return " ".join(map(str, draw))
 
     to_search = deque(draw for draw in draws if wanted(draw) and name(draw) not in rates)
-    ready = deque((key, rates[name(draw)]["rate"]) for draw in draws if name(draw) in rates for key in wanted(draw))
+    ready = deque((key, rates[name(draw)]) for draw in draws if name(draw) in rates for key in wanted(draw))
     total, done, under_way = sum(len(wanted(draw)) for draw in draws), 0, 0
     print(f"{total} rows to play, {len(to_search)} rates to search, {mixes.sources()}", file=sys.stderr)
     answers: queue.SimpleQueue[dict[str, Any] | BaseException] = queue.SimpleQueue()
@@ -230,14 +249,14 @@ def run(draws: Sequence[Draw], levels: Sequence[float], policies: Sequence[str],
                 with rows_file.open("a") as out:
                     out.write(json.dumps(answer) + "\n")
                 print(
-                    f"{done}/{total} {name(draw)} level {answer['level']:g} {answer['policy']}: "
+                    f"{done}/{total} {name(draw)} {' '.join(map(str, key_of(answer)[3:]))}: "
                     f"{100 * answer['attainment']:.1f} %, {answer['transitions']} changes, {answer['seconds']:.0f} s",
                     file=sys.stderr,
                 )
             else:
                 rates[name(draw)] = answer
                 rates_file.write_text(json.dumps(rates, indent=1, sort_keys=True) + "\n")
-                ready.extend((key, answer["rate"]) for key in wanted(draw))
+                ready.extend((key, answer) for key in wanted(draw))
                 print(
                     f"{name(draw)}: {answer['best']} carries {answer['rate']:.2f}/s, {answer['wall']:.0f} s",
                     file=sys.stderr,
@@ -247,10 +266,7 @@ def run(draws: Sequence[Draw], levels: Sequence[float], policies: Sequence[str],
 def main() -> int:
     """Play, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=_names(CASES), default=list(CASES), help=f"of {','.join(CASES)} [all]")
-    parser.add_argument("--kinds", type=_names(mixes.KINDS), default=list(mixes.KINDS), help="of mixes [all]")
-    parser.add_argument("--draws", type=_draws, default=[1, 2, 3], help="seeds, such as 1-3 or 4,7 [1-3]")
-    parser.add_argument("--levels", type=_levels, default=[0.8, 1.0], help="shares of the best static rate [0.8,1.0]")
+    add_draws(parser, cases=list(CASES), kinds=list(mixes.KINDS), draws=[1, 2, 3], levels=[0.8, 1.0])
     parser.add_argument(
         "--policies", default="statics,ridgeline", help="names as of ridgeline replay; statics: all [%(default)s]"
     )
@@ -260,27 +276,45 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print what is there, play nothing")
     options = parser.parse_args()
     if options.table:
-        print(policy_table.table(_selected(options)))
+        print(policy_table.table(selected(options)))
         return 0
     policies = [p for name in options.policies.split(",") for p in (STATICS if name == "statics" else [name])]
     for name in policies:
         controller(name, CASES["8b"].plant())
     if options.variant:
         policies = [f"{name}@{options.variant}" if name == "ridgeline" else name for name in policies]
-    draws = [(case, kind, draw) for draw in options.draws for case in options.cases for kind in options.kinds]
+    parts = [(level, name) for level in options.levels for name in policies]
     try:
-        run(draws, options.levels, policies, options.processes, options.folder)
+        run(draws_of(options), parts, options.processes, options.folder)
     except KeyboardInterrupt:
         print("Interrupted; what was played is kept, the same command goes on.", file=sys.stderr)
         return 130
-    print(policy_table.table(_selected(options)))
+    print(policy_table.table(selected(options)))
     return 0
 
 
-def _selected(options: argparse.Namespace) -> list[dict[str, Any]]:
+def add_draws(parser: argparse.ArgumentParser, **defaults: list[Any]) -> None:
+    """The options that choose mixes and levels."""
+    parser.set_defaults(**defaults)
+    told = {name: ",".join(map(str, values)) for name, values in defaults.items()}
+    parser.add_argument("--cases", type=names(CASES), help=f"of {','.join(CASES)} [{told['cases']}]")
+    parser.add_argument("--kinds", type=names(mixes.KINDS), help=f"of {','.join(mixes.KINDS)} [{told['kinds']}]")
+    parser.add_argument("--draws", type=_draws, help=f"seeds, such as 1-3 or 4,7 [{told['draws']}]")
+    parser.add_argument("--levels", type=_levels, help=f"shares of the best static rate [{told['levels']}]")
+
+
+def draws_of(options: argparse.Namespace) -> list[Draw]:
+    """The draws that were asked for."""
+    return [(case, kind, draw) for draw in options.draws for case in options.cases for kind in options.kinds]
+
+
+def selected(
+    options: argparse.Namespace, key_of: Callable[[dict[str, Any]], tuple[Any, ...]] = policy_table.key
+) -> list[dict[str, Any]]:
+    """The rows so far of the draws and levels that were asked for."""
     return [
         row
-        for row in policy_table.read_rows(options.folder / "rows.jsonl")
+        for row in policy_table.read_rows(options.folder / "rows.jsonl", key_of)
         if row["case"] in options.cases
         and row["kind"] in options.kinds
         and row["draw"] in options.draws
@@ -288,13 +322,14 @@ def _selected(options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def _names(known: Iterable[str]) -> Any:
-    def names(text: str) -> list[str]:
+def names(known: Iterable[str]) -> Any:
+    """A type of arguments: names of these, by commas."""
+    def read(text: str) -> list[str]:
         if unknown := [name for name in text.split(",") if name not in known]:
             raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are {', '.join(known)}")
         return text.split(",")
 
-    return names
+    return read
 
 
 def _draws(text: str) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,12 @@ Group = tuple[str, str, float]
 """Case, kind, level."""
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def key(row: Row) -> tuple[Any, ...]:
+    """What names a row."""
+    return row["case"], row["kind"], row["draw"], row["level"], row["policy"]
+
+
+def read_rows(path: Path, key_of: Callable[[dict[str, Any]], tuple[Any, ...]] = key) -> list[dict[str, Any]]:
     """The rows so far; the last of each name counts. A line cut short by a crash is left out."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
@@ -27,13 +32,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
             row = json.loads(line)
         except json.JSONDecodeError:
             continue
-        rows[key(row)] = row
+        rows[key_of(row)] = row
     return list(rows.values())
-
-
-def key(row: Row) -> tuple[str, str, int, float, str]:
-    """What names a row."""
-    return row["case"], row["kind"], row["draw"], row["level"], row["policy"]
 
 
 def table(rows: Sequence[Row]) -> str:
