@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ridgeline.api.fleet import Role
+from ridgeline.api.times import from_rfc3339
 from ridgeline.decide.snapshot import EngineState
 from ridgeline.observe import pods
 from ridgeline.observe.engines import EngineProbe, engine_state, role_of
@@ -142,6 +143,25 @@ def test_what_a_pod_says(
     assert pods.is_unschedulable(raw) is unschedulable
     assert pods.waiting_reason(raw) == reason
     assert pods.message(raw) == message
+
+
+@pytest.mark.parametrize(
+    ("since", "made", "status", "seconds"),
+    [
+        pytest.param("2026-01-01T00:01:00Z", "2026-01-01T00:00:00Z", "False", 60.0, id="it was ready, and died"),
+        pytest.param("2026-01-01T00:01:00Z", "2026-01-01T00:00:00Z", "True", None, id="it is ready"),
+        pytest.param(None, "2026-01-01T00:00:00Z", "False", 0.0, id="no node has taken it yet"),
+        pytest.param(None, None, "False", None, id="nobody knows"),
+    ],
+)
+def test_since_when_a_pod_is_not_ready(
+    since: str | None, made: str | None, status: str, seconds: float | None
+) -> None:
+    raw = pod(conditions={"Ready": (status, "", "")})
+    raw["metadata"]["creationTimestamp"] = made
+    raw["status"]["conditions"][0]["lastTransitionTime"] = since
+    found = engine_state(raw, None).unready_since
+    assert found == (None if seconds is None else from_rfc3339("2026-01-01T00:00:00Z") + seconds)
 
 
 def test_of_a_long_traceback_the_end_is_kept() -> None:

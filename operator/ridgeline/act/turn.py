@@ -23,6 +23,7 @@ from ridgeline.api.fleet import (
     TransitionStatus,
 )
 from ridgeline.api.times import from_rfc3339, to_rfc3339
+from ridgeline.decide.absent import absent, labels_of_absent, without
 from ridgeline.decide.decision import decide
 from ridgeline.decide.limits import limits_to_set
 from ridgeline.decide.plan import History, Plan
@@ -73,6 +74,17 @@ def take_turn(
         now: Unix seconds.
         interval: seconds to the next pass when nothing is under way.
     """
+    away = absent(snapshot, fleet.spec, now)
+    present = without(snapshot, away)
+    turn = _turn(fleet, present, history, refusal, now, interval)
+    if turn.transition is None and refusal is None:
+        turn = replace(turn, roles={**turn.roles, **labels_of_absent(away, present)})
+    return turn
+
+
+def _turn(
+    fleet: InferenceFleet, snapshot: Snapshot, history: History, refusal: Verdict | None, now: float, interval: float
+) -> Turn:
     if fleet.status.transition is not None:
         return _go_on(fleet, fleet.status.transition, snapshot, history, now, interval)
     recorded = fleet.status.topology

@@ -33,6 +33,8 @@ class EngineState:
     """What Kubernetes or the engine's last lines say about a pod that is not ready."""
     unschedulable: bool = False
     restarts: int = 0
+    unready_since: float | None = None
+    """Unix seconds since which it is not ready; None while it is, or when nobody knows."""
     running_requests: int | None = None
     """Requests that the engine holds now: the least busy engines change their role first."""
     waiting_requests: int | None = None

@@ -86,6 +86,7 @@ def engine_state(pod: Pod, probe: EngineProbe | None) -> EngineState:
         message=pods.message(pod) or probe.problem or probe.metrics_problem,
         unschedulable=pods.is_unschedulable(pod),
         restarts=pods.restarts(pod),
+        unready_since=pods.unready_since(pod),
         running_requests=probe.running_requests,
         waiting_requests=probe.waiting_requests,
         decoding_requests=probe.decoding_requests,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ridgeline.api.times import from_rfc3339
+
 Pod = dict[str, Any]
 
 STARTING_REASONS = frozenset({"ContainerCreating", "PodInitializing"})
@@ -27,6 +29,14 @@ def address(pod: Pod) -> str | None:
 def is_ready(pod: Pod) -> bool:
     """Whether the pod's Ready condition is True."""
     return (_condition(pod, "Ready") or {}).get("status") == "True"
+
+
+def unready_since(pod: Pod) -> float | None:
+    """Unix seconds since which the pod is not ready, from the beginning if it never was; None while it is."""
+    if is_ready(pod):
+        return None
+    since = (_condition(pod, "Ready") or {}).get("lastTransitionTime") or pod["metadata"].get("creationTimestamp")
+    return from_rfc3339(since) if since else None
 
 
 def has_ended(pod: Pod) -> bool:

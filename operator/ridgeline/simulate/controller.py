@@ -132,13 +132,11 @@ def steer(fleet: Fleet, controller: Controller, observer: Observer | None = None
 
 
 def obey(fleet: Fleet, orders: Orders) -> None:
-    """Do what was ordered, at engines that serve."""
+    """Do what was ordered: labels can be written on any engine, the rest needs one that serves."""
     for name, role in orders.roles.items():
-        if not fleet.engines[name].ready:
-            continue
         if orders.start_up_seconds is None:
             fleet.set_role(name, role)
-        else:
+        elif fleet.engines[name].ready:
             fleet.replace(name, role, orders.start_up_seconds)
     for name, tokens in orders.limits.items():
         if fleet.engines[name].ready:

@@ -85,6 +85,8 @@ class Engine:
         self.role = Role.MIXED
         """The pod's label: routers follow it, the engine itself does not know it."""
         self.ready = True
+        self.died_at = 0.0
+        """When it became not ready, if it is not."""
         self.draining = False
         """Out of the routers' tables for good: it only works off what it has."""
         self.in_flight = 0
@@ -229,7 +231,7 @@ class Engine:
         self._held.clear()
         self._run, self._chunks = None, []
         self._set_end(None)
-        self.ready = False
+        self.ready, self.died_at = False, now
         return sorted(gone, key=lambda request: request.identifier)
 
     # ------------------------------------------------------------ time

@@ -77,7 +77,7 @@ class Observer:
     def snapshot(self, now: float) -> Snapshot:
         """The fleet as an operator finds it now; times in it are Unix seconds."""
         fleet = self._fleet
-        engines = tuple(_state(engine) for engine in fleet.engines.values())
+        engines = tuple(_state(engine, self.epoch_seconds) for engine in fleet.engines.values())
         router = RouterState(pod="router", ready=True, workers=dict(fleet.seen_roles), synchronized=True)
         return Snapshot(
             engines=engines,
@@ -113,13 +113,13 @@ class Observer:
             self._scrapes.popleft()
 
 
-def _state(engine: Engine) -> EngineState:
+def _state(engine: Engine, epoch_seconds: float) -> EngineState:
     """What an engine tells of itself: one that is not ready, nothing."""
     state = EngineState(
         pod=engine.name, address=engine.name, role=engine.role, ready=engine.ready, terminating=engine.draining
     )
     if not engine.ready:
-        return state
+        return replace(state, unready_since=epoch_seconds + engine.died_at)
     return replace(
         state,
         running_requests=engine.scheduler.running + engine.scheduler.queued,
