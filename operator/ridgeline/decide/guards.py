@@ -57,6 +57,30 @@ def metrics_incomplete(question: Question) -> Verdict | None:
     return _if_reason(question, reasons.METRICS_INCOMPLETE)
 
 
+def metrics_contradictory(question: Question) -> Verdict | None:
+    """A fleet that nobody uses holds nothing: rates of zero beside engines at work are somebody's error, not calm.
+
+    The condition MetricsAvailable leaves this out: after a quiet time the first request is held before it is counted.
+    """
+    signals = question.signals
+    if signals is None or signals.requests_per_second != 0.0:
+        return None
+    decodes = prompts = 0
+    for engine in question.snapshot.serving:
+        held = engine.running_requests or 0
+        decoding = held if engine.decoding_requests is None else engine.decoding_requests
+        decodes, prompts = decodes + decoding, prompts + held - decoding
+    if decodes and signals.decode.tokens_per_second == 0.0:
+        return _hold(
+            reasons.METRICS_CONTRADICTORY, f"no token is decoded by the metrics, and engines decode {decodes} requests"
+        )
+    if prompts > 0:
+        return _hold(
+            reasons.METRICS_CONTRADICTORY, f"no request arrives by the metrics, and engines hold {prompts} prompts"
+        )
+    return None
+
+
 def step_times_unknown(question: Question) -> Verdict | None:
     """Without step times, measured or from the roofline, no candidate can be scored."""
     signals = question.signals
@@ -74,6 +98,7 @@ GUARDS: tuple[Guard, ...] = (
     metrics_stale,
     metrics_not_a_number,
     metrics_incomplete,
+    metrics_contradictory,
     step_times_unknown,
 )
 

@@ -18,6 +18,7 @@ STATIC_REACHED = "StaticTopologyReached"
 METRICS_STALE = "MetricsStale"
 METRICS_INCOMPLETE = "MetricsIncomplete"
 METRICS_NOT_A_NUMBER = "MetricsNotANumber"
+METRICS_CONTRADICTORY = "MetricsContradictory"
 STEP_TIMES_UNKNOWN = "StepTimesUnknown"
 
 # ---- acting

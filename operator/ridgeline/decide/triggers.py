@@ -46,13 +46,16 @@ def kv_transfers_fail(question: Question, scores: Assessment) -> Trigger | None:
 
 
 def split_collapsed(question: Question, scores: Assessment) -> Trigger | None:
-    """A split in which most requests miss serves the load badly, whatever the model says of it."""
+    """A split in which most requests miss, as its latencies show too, serves the load badly whatever the model says."""
     missed = question.signals.missed_ratio if question.signals else None
     if not question.split or missed is None or missed <= COLLAPSED_SHARE:
         return None
+    late = _late_first_tokens(question) or _late_gaps(question)
+    if late is None:  # a share alone may be stuck, or tell of objectives that the engines have got wrong
+        return None
     if scores.best_mixed.forecast.missed > scores.today.forecast.missed + MIXED_COST:
         return None
-    return Trigger(reasons.SPLIT_COLLAPSED, f"{missed_text(question)}, whatever today's split should do")
+    return Trigger(reasons.SPLIT_COLLAPSED, f"{missed_text(question)}, whatever today's split should do; {late}")
 
 
 def decode_stalled(question: Question, scores: Assessment) -> Trigger | None:
