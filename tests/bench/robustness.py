@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Heard:
     def __init__(self, of: RidgelinePolicy) -> None:
         self._of = of
         self.name = of.name
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self._last = 0.0
 
     def begin(self, engines: tuple[str, ...]) -> Orders:
@@ -72,7 +72,7 @@ class Heard:
     def shares(self) -> dict[str, float]:
         """Reason → share of the time."""
         whole = sum(self.seconds.values())
-        return {reason: seconds / whole for reason, seconds in self.seconds.most_common()}
+        return {reason: seconds / whole for reason, seconds in sorted(self.seconds.items(), key=lambda item: -item[1])}
 
 
 def play_row(key: Key, found: dict[str, Any]) -> dict[str, Any]:

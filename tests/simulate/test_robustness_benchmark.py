@@ -64,9 +64,9 @@ def test_every_way_not_to_know_is_told_apart() -> None:
     assert nan.requests_per_second is not None
     assert isnan(nan.requests_per_second)
     assert nan.prompt_tokens is not None
-    assert missing.requests_per_second is missing.missed_ratio is missing.prompt_tokens is None
+    assert (missing.requests_per_second, missing.missed_ratio, missing.prompt_tokens) == (None, None, None)
     assert (zero.requests_per_second, zero.missed_ratio, zero.decode.tokens_per_second) == (0.0, 0.0, 0.0)
-    assert zero.prompt_tokens is zero.inter_token_p99_seconds is None, "an idle histogram has no quantiles"
+    assert (zero.prompt_tokens, zero.inter_token_p99_seconds) == (None, None), "an idle histogram has no quantiles"
     for signals in (nan, missing, zero):
         assert signals.weight_bytes == LLAMA_70B.weight_bytes, "what engines are is still known"
         assert signals.sampled_at == calm().sampled_at
