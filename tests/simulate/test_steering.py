@@ -12,7 +12,7 @@ import pytest
 
 from ridgeline.api.fleet import Action, Mode, Role
 from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot
-from ridgeline.simulate.controller import Orders, StaticMixed, StaticSplit, steer
+from ridgeline.simulate.controller import Orders, StaticMixed, StaticSplit, obey, steer
 from ridgeline.simulate.fleet import Fleet, FleetSettings
 from ridgeline.simulate.observer import Delays, Observer, bucket_quantile
 from ridgeline.simulate.results import Results, exact_quantile
@@ -152,6 +152,21 @@ def test_orders_come_into_force_after_their_delay_and_the_routers() -> None:
     }  # fmt: skip
     last = looker.seen[-1][1].engines[1]
     assert last.kv_bytes_received, "KV has moved"
+
+
+def test_an_engine_that_is_down_takes_a_label_and_no_limit() -> None:
+    fleet = Fleet(SETTINGS, COST, least_load())
+    fleet.fail("engine-0", 10.0)
+    obey(fleet, Orders({"engine-0": Role.PREFILL}, {"engine-0": 256}))
+    engine = fleet.engines["engine-0"]
+    assert (engine.role, engine.scheduler.budget_tokens) == (Role.PREFILL, ENGINE.max_num_batched_tokens)
+    looker = Looker()
+    steer(fleet, looker, Observer(fleet, LLAMA_70B))
+    fleet.run(steady(30.0, 2.0))
+    down, up = looker.seen[0][1].engines[0], looker.seen[-1][1].engines[0]
+    assert (down.ready, down.unready_since, down.running_requests) == (False, 1_700_000_000.0, None)
+    assert (up.ready, up.unready_since, up.role) == (True, None, Role.PREFILL)
+    assert up.running_requests is not None
 
 
 def test_static_controllers_set_up_a_fleet_and_leave_it() -> None:
