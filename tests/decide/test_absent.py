@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ridgeline.act.turn import Turn, take_turn
 from ridgeline.api.fleet import Action, FleetStatus, InferenceFleet, Role, Step
+from ridgeline.decide import reasons
 from ridgeline.decide.absent import PATIENCE_SECONDS, absent, labels_of_absent, without
 from ridgeline.decide.plan import History
 from ridgeline.decide.snapshot import Snapshot
@@ -111,3 +112,16 @@ def test_an_engine_that_is_away_comes_back_with_a_role_that_serves(letters: str,
     assert turn_of(quiet).roles == labels
     assert turn_of(replace(fleet(letters, 10.0), signals=chat(0.1))).roles == {}
     assert turn_of(quiet, "Static").roles == {}
+
+
+@pytest.mark.parametrize(("away_seconds", "filled"), [(10.0, False), (PATIENCE_SECONDS, True)])
+def test_a_pool_that_is_left_below_its_minimum_is_filled(away_seconds: float, filled: bool) -> None:
+    seen = replace(fleet("pppdD", away_seconds), signals=chat(0.5))
+    wanted = spec(5, minDecodeReplicas=2, minPrefillReplicas=2, **OBJECTIVES)
+    of = InferenceFleet(namespace="n", name="f", uid="u", generation=1, spec=wanted, status=FleetStatus())
+    turn = take_turn(of, seen, History(), None, NOW, 5.0)
+    assert turn.plan is not None
+    assert (turn.plan.reason == reasons.POOL_BELOW_MINIMUM) is filled
+    assert (turn.transition is not None) is filled
+    if turn.transition is not None:
+        assert (turn.transition.to.prefill, turn.transition.to.decode) == (2, 2)

@@ -276,7 +276,7 @@ class Fleet:
         self.at(self.now + self.settings.router_delay_seconds, lambda now: self._see(self._serving()))
 
     def fail(self, name: str, back_after_seconds: float | None = None) -> None:
-        """Let an engine die; it comes back empty, with its start-up budget, after so many seconds, or never."""
+        """Let an engine die; it comes back empty, with the budget that it had, after so many seconds, or never."""
         dead = self.engines[name]
         if not dead.ready:
             return
