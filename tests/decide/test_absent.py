@@ -18,7 +18,7 @@ from ridgeline.decide.snapshot import Snapshot
 from tests.decide.fleets import NOW, chat, engines, snapshot, spec
 
 STALLED: dict[str, Any] = {"missed_ratio": 0.3, "gaps_late_ratio": 0.3, "decode_stall_ratio": 0.4, "inter_token_p99_seconds": 0.8}
-OBJECTIVES = {"interTokenLatencyMilliseconds": 40, "timeToFirstTokenMilliseconds": 2000}
+OBJECTIVES: dict[str, Any] = {"interTokenLatencyMilliseconds": 40, "timeToFirstTokenMilliseconds": 2000}
 
 
 def fleet(letters: str, away_seconds: float | None = PATIENCE_SECONDS, rate: float = 48.0, now: float = NOW) -> Snapshot:
