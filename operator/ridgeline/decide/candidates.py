@@ -20,6 +20,8 @@ SMALLEST_BUDGET_TOKENS = 128
 TIE = 0.005
 MEMORY_WEIGHT = 0.5
 """What the loads of the last minutes weigh beside the load of now."""
+BUDGET_MEMORY_WEIGHT = 0.25
+"""The same between token budgets of mixed engines: the next one is at hand when the load turns back."""
 MIXED_COST = 0.10
 """What mixed engines may be forecast to miss more than a split that does not fit the load: they take any as it comes."""
 CALM_LOAD = 1.3
@@ -41,9 +43,18 @@ class Candidate:
     @property
     def score(self) -> float:
         """Share of misses now and lately together: what candidates are compared by."""
+        return self.weighed(MEMORY_WEIGHT)
+
+    @property
+    def budget_score(self) -> float:
+        """The same to compare token budgets by."""
+        return self.weighed(BUDGET_MEMORY_WEIGHT)
+
+    def weighed(self, memory: float) -> float:
+        """Share of misses now and, by this weight, lately."""
         if self.remembered is None:
             return self.missed
-        return (1.0 - MEMORY_WEIGHT) * self.missed + MEMORY_WEIGHT * self.remembered
+        return (1.0 - memory) * self.missed + memory * self.remembered
 
 
 @dataclass(frozen=True)
@@ -78,9 +89,9 @@ class Assessment:
 
     @cached_property
     def best_budget(self) -> Candidate:
-        """Mixed engines at the budget that is best now: it can be changed back at once, so that memory has no say."""
-        least = min(c.missed for c in self.mixed)
-        return next(c for c in self.mixed if c.missed <= least + TIE)
+        """Mixed engines at the budget to tune to."""
+        least = min(c.budget_score for c in self.mixed)
+        return next(c for c in self.mixed if c.budget_score <= least + TIE)
 
     @cached_property
     def best_split(self) -> Candidate | None:

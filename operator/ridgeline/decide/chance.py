@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import erfc, exp, floor, hypot, log, pi, sqrt
 
-STEP_SPREAD = 0.10
+STEP_SPREAD = 0.05
 """A step is never exactly as long as modelled: relative width of the normal tail."""
 LATE_GAPS_SHARE = 0.05
 """A request misses its objective when more than this share of its own gaps is late."""

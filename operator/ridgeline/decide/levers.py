@@ -54,7 +54,7 @@ def tune(question: Question, scores: Assessment, trigger: Trigger) -> Plan | Non
     if _split_wins(question, scores) and not question.cooling_down:  # its misses would be those of two changes
         return None
     best = scores.best_budget
-    if best.topology.tokenBudget == question.budget or scores.today.missed - best.missed <= TUNE_GAIN:
+    if best.topology.tokenBudget == question.budget or scores.today.budget_score - best.budget_score <= TUNE_GAIN:
         return None
     return _plan(question, Action.TUNE, best, scores, trigger)
 

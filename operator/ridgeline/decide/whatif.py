@@ -30,7 +30,7 @@ Prompts that come together hit each other's decodes more often than strangers wo
 
 **KV.** B·C tokens, with the spread of B, must stay below 90 % of what an engine holds.
 
-A step is never exactly as long as modelled: lateness is a normal tail of 10 % relative width, which keeps all results
+A step is never exactly as long as modelled: lateness is a normal tail of 5 % relative width, which keeps all results
 smooth. The parts count as independent: missed = 1 - Π(1 - part). Known limits: averages over the window, no prefix
 cache, no lasting queues from before.
 """
