@@ -95,7 +95,7 @@ class _Fleets(Collector):
             if view.recommendation:
                 best = view.recommendation
                 total = view.topology.mixed + view.topology.prefill + view.topology.decode if view.topology else 0
-                mixed = max(0, total - best.prefill - best.decode)
+                mixed = total if best.mode is Mode.MIXED else 0
                 for role, count in ((Role.MIXED, mixed), (Role.PREFILL, best.prefill), (Role.DECODE, best.decode)):
                     wanted.add_metric([*key, role], count)
                 if best.enginesNeeded is not None:

@@ -31,7 +31,7 @@ from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
 from ridgeline.simulate.router import least_load
 from ridgeline.simulate.traces import Arrival
 from tests.bench import mixes
-from tests.bench.policy import CASES, ENGINES, _highest
+from tests.bench.policy import CASES, ENGINES, highest
 
 CARRIES = 0.98
 BUDGETS = (512, 256, 1024)
@@ -130,7 +130,7 @@ def main() -> None:
         return list(takewhile(lambda arrival: arrival.seconds < 60.0 * options.minutes, whole))
 
     does: Callable[[float], bool] = lambda rate: first_that_carries(plant, load(rate)) is not None  # noqa: E731
-    carried = _highest(does, 0.0, CASES[options.case].likely_rate)
+    carried = highest(does, 0.0, CASES[options.case].likely_rate)
     print(f"{options.case}, {options.kind} {options.draw}, {mixes.sources()}")
     print(f"{ENGINES} engines carry {carried:.1f} requests/s with {100 * CARRIES:.0f} % met", flush=True)
     print(f"{'share':>5} {'rate':>6}  {'estimate (range)':<18} {'needed':<22} {'needed with room':<22}")

@@ -128,7 +128,7 @@ def find_rate(draw: Draw) -> dict[str, Any]:
     for name in STATICS:
         # One run says of most that they are no better than the best so far.
         first = rate * (1.0 + RATE_PRECISION) or CASES[case].likely_rate
-        found = _highest(lambda at, name=name: carries(case, kind, seed, at, name), rate, first)  # type: ignore[misc]
+        found = highest(lambda at, name=name: carries(case, kind, seed, at, name), rate, first)  # type: ignore[misc]
         if found > rate:
             rate, best = found, name
     if not best:
@@ -136,7 +136,7 @@ def find_rate(draw: Draw) -> dict[str, Any]:
     return {"case": case, "kind": kind, "draw": seed, "rate": rate, "best": best, "wall": time.perf_counter() - started}
 
 
-def _highest(carried: Callable[[float], bool], low: float, rate: float) -> float:
+def highest(carried: Callable[[float], bool], low: float, rate: float) -> float:
     """The highest rate that is carried, to `RATE_PRECISION`; `low` where `rate`, the first to be tried, is not.
 
     From a `low` of 0, lower rates are tried too.

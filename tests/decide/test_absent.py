@@ -13,6 +13,7 @@ from ridgeline.act.turn import Turn, take_turn
 from ridgeline.api.fleet import Action, FleetStatus, InferenceFleet, Role, Step
 from ridgeline.decide import reasons
 from ridgeline.decide.absent import PATIENCE_SECONDS, absent, labels_of_absent, without
+from ridgeline.decide.observed import kv_bytes, kv_failures, prefills
 from ridgeline.decide.plan import History
 from ridgeline.decide.snapshot import Snapshot
 from tests.decide.fleets import NOW, chat, engines, snapshot, spec
@@ -44,6 +45,7 @@ def turn_of(seen: Snapshot, policy: str = "Auto", history: History | None = None
         pytest.param("ppPddD", 600.0, "Auto", ["e2", "e5"], id="two of a split"),
         pytest.param("mMMM", 600.0, "Auto", [], id="only one serves"),
         pytest.param("MMMM", 600.0, "Auto", [], id="the fleet starts"),
+        pytest.param("mmmMMM", 600.0, "Auto", [], id="half of it has started"),
         pytest.param("mmmM", 600.0, "Recommend", [], id="recommending changes nothing"),
         pytest.param("mmmM", 600.0, "Static", [], id="static keeps what the spec says"),
     ],
@@ -51,6 +53,17 @@ def turn_of(seen: Snapshot, policy: str = "Auto", history: History | None = None
 def test_who_counts_no_longer(letters: str, away_seconds: float | None, policy: str, names: list[str]) -> None:
     found = absent(fleet(letters, away_seconds), spec(len(letters), policy), NOW)
     assert [engine.pod for engine in found] == names
+
+
+def test_the_counters_of_an_engine_that_comes_back_prove_nothing_anew() -> None:
+    """What it received before the switch is in the sums while it is away as when it is back."""
+    seen = fleet("ppdD", 600.0)
+    counted = [replace(e, kv_bytes_received=5.0, kv_failures=1.0, prompt_requests=3.0) for e in seen.engines]
+    seen = replace(seen, engines=tuple(counted))
+    away = without(seen, absent(seen, spec(4), NOW))
+    assert len(away.live) == 3
+    for count in (kv_bytes, kv_failures, prefills):
+        assert count(away) == count(seen) > 0
 
 
 @given(st.text("mpdMPD", max_size=8), st.floats(0.0, 1000.0))

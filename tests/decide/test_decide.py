@@ -364,6 +364,15 @@ def test_where_misses_do_not_come_the_model_is_asked_about_less() -> None:
         assert same.requests_per_second == load.requests_per_second
 
 
+def test_who_allows_no_miss_at_all_is_not_taken_for_lightly_loaded() -> None:
+    strict = LARGE.model_copy(update={"rules": LARGE.rules.model_copy(update={"missedRequestsPercent": 0})})
+    seen = big("mmmmmmmm", chat(5.0, gaps_late_ratio=0.0, time_to_first_token_p95_seconds=0.3), 256)
+    question = Question(seen, strict, FleetStatus(), History(), NOW)
+    load = question.load()
+    assert load is not None
+    assert no_more_than_seen(question, load) == load
+
+
 def test_steps_that_are_never_late_are_shorter_than_modelled() -> None:
     question, load, less = load_of(big("mmmmmmmm", chat(30.0, missed_ratio=0.0, gaps_late_ratio=0.0), 512))
     assert forecast(load, question.today, question.budget).gaps_late > 0.5
@@ -499,6 +508,10 @@ def test_what_engines_told_of_their_steps_is_not_forgotten_when_an_overload_hide
     assert once(hidden, LARGE).plan.reason != reasons.OVERLOADED, "the roofline thinks more of these engines"
     after_it = once(hidden, LARGE, history=before.history, now=NOW + 10.0)
     assert (after_it.plan.reason, after_it.plan.message) == (before.plan.reason, before.plan.message)
+    others = big("mmmmmmmm", chat(48.0, peak_flops=9e14, **STALLED))
+    of_others = once(others, LARGE, history=before.history, now=NOW + 10.0)
+    forgetful = once(others, LARGE, history=replace(before.history, steps=None), now=NOW + 10.0)
+    assert of_others.plan.message == forgetful.plan.message, "another GPU has its own steps"
 
 
 def test_without_trouble_nothing_is_done_however_much_better_a_split_might_be() -> None:

@@ -85,8 +85,13 @@ FAULTS = {
     "0 is a capacity": ("constants", "_kv_capacity_tokens > 0", "_kv_capacity_tokens"),
     "kinds of step are one": (
         "constants",
-        "sum by (namespace, fleet, kind) (rate(ridgeline_engine_step_seconds",
-        "sum by (namespace, fleet) (rate(ridgeline_engine_step_seconds",
+        "sum by (namespace, fleet, kind) (\n            rate(ridgeline_engine_step_seconds",
+        "sum by (namespace, fleet) (\n            rate(ridgeline_engine_step_seconds",
+    ),
+    "steps are timed whose terms nobody counts": (
+        "constants",
+        'and on (namespace, fleet, pod, instance, kind)\n            ridgeline_engine_step_terms_total{term="fixed"}',
+        "",
     ),
     "steps of one engine stand for all": (
         "constants",

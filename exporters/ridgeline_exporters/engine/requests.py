@@ -120,7 +120,8 @@ class RequestState:
         rhythm, own = self.rhythm, self._output_tokens
         if rhythm is None:
             return own
-        return own + rhythm.tokens if self.rhythm is rhythm else 0
+        told = own + rhythm.tokens
+        return told if self.rhythm is rhythm else 0
 
     @property
     def late_gaps(self) -> int:

@@ -24,7 +24,7 @@ from ridgeline.api.fleet import (
 )
 from ridgeline.api.times import from_rfc3339, to_rfc3339
 from ridgeline.decide.absent import absent, labels_of_absent, without
-from ridgeline.decide.decision import decide
+from ridgeline.decide.decision import decide, with_known_steps
 from ridgeline.decide.limits import limits_to_set
 from ridgeline.decide.plan import History, Plan
 from ridgeline.decide.snapshot import Snapshot
@@ -100,7 +100,11 @@ def _turn(
         return replace(common, transition=begin(plan, snapshot, now), again_seconds=AT_ONCE)
     return replace(
         common,
-        limits=limits_to_set(snapshot, _with_budget(recorded or snapshot.topology, budget), fleet.spec.objectives),
+        limits=limits_to_set(
+            with_known_steps(snapshot, decision.history)[0],
+            _with_budget(recorded or snapshot.topology, budget),
+            fleet.spec.objectives,
+        ),
     )
 
 
@@ -112,7 +116,7 @@ def _go_on(
     now: float,
     interval: float,
 ) -> Turn:
-    step = next_step(transition, snapshot, fleet.spec, fleet.status, now)
+    step = next_step(transition, with_known_steps(snapshot, history)[0], fleet.spec, fleet.status, now)
     rolled_back = step.outcome is Outcome.ROLLED_BACK
     goal = transition.origin if rolled_back else (step.transition or transition).to
     recorded = fleet.status.topology

@@ -1,7 +1,7 @@
 """Engines that have been away for so long that nothing waits for them any more.
 
-An engine that starts, or dies and comes back, is worth waiting for: for a moment the fleet is not what it is planned
-for. One that stays away leaves a fleet that has to serve without it, divided as it was for one engine more. Reloading a
+An engine that dies and comes back at once, or a fleet that starts, is worth waiting for: for a moment the fleet is not
+what it is planned for. An engine that stays away leaves a fleet that has to serve without it, divided as it was for one engine more. Reloading a
 large model takes minutes, a change of roles a second.
 """
 
@@ -17,8 +17,12 @@ PATIENCE_SECONDS = 30.0
 
 
 def absent(snapshot: Snapshot, spec: FleetSpec, now: float) -> tuple[EngineState, ...]:
-    """Engines that count no longer; none where fewer than two others serve, or where the policy may not change roles."""
-    if spec.topology.policy is not Policy.AUTO or len(snapshot.serving) < 2:
+    """Engines that count no longer; none where the policy may not change roles, or fewer than two serve, or half of all.
+
+    A fleet of which half is away is one that starts: it is worth waiting for.
+    """
+    serving = len(snapshot.serving)
+    if spec.topology.policy is not Policy.AUTO or serving < 2 or 2 * serving <= len(snapshot.live):
         return ()
     return tuple(
         engine
@@ -29,7 +33,9 @@ def absent(snapshot: Snapshot, spec: FleetSpec, now: float) -> tuple[EngineState
 
 def without(snapshot: Snapshot, engines: tuple[EngineState, ...]) -> Snapshot:
     """The fleet as if these were not there."""
-    return replace(snapshot, engines=tuple(e for e in snapshot.engines if e not in engines)) if engines else snapshot
+    if not engines:
+        return snapshot
+    return replace(snapshot, engines=tuple(e for e in snapshot.engines if e not in engines), away=engines)
 
 
 def labels_of_absent(engines: tuple[EngineState, ...], present: Snapshot) -> dict[str, Role]:

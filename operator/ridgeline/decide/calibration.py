@@ -23,6 +23,8 @@ from ridgeline.decide.guards import tuned_lately
 from ridgeline.decide.question import Question
 from ridgeline.decide.whatif import Forecast, Load
 
+LEAST_LIMIT = 0.005
+"""Share of requests: the model's tails never come to nothing, so that a limit of 0 would never be explained."""
 LEAST_PACE = 0.9
 """Of the modelled length of a step: what efficiencies and rooflines are off by at most."""
 LEAST_WORK = 0.8
@@ -71,7 +73,9 @@ def _as_fast(question: Question, load: Load) -> Load:
 def _no_more_work(question: Question, load: Load) -> Load:
     seen = question.signals.missed_ratio if question.signals else None
     first = question.signals.time_to_first_token_p95_seconds if question.signals else None
-    if first is not None and first > QUEUE_SHARE * load.first_token_objective_seconds:
+    if (
+        first is None or first > QUEUE_SHARE * load.first_token_objective_seconds
+    ):  # none came: nothing says that all is well
         return load
     return _least_taken_off(question, load, LEAST_WORK, seen, lambda forecast: forecast.missed, _with_work)
 
@@ -93,11 +97,12 @@ def _least_taken_off(
     reduced: Callable[[Load, float], Load],
 ) -> Load:
     """The load reduced as little as makes the model expect what is seen: that few enough miss. By bisection."""
-    if observed is None or not observed <= question.missed_limit or tuned_lately(question):
+    limit = max(LEAST_LIMIT, question.missed_limit)
+    if observed is None or not observed <= limit or tuned_lately(question):
         return load
 
     def explains(part: float) -> bool:
-        return of(forecast(reduced(load, part), question.today, question.budget)) <= question.missed_limit
+        return of(forecast(reduced(load, part), question.today, question.budget)) <= limit
 
     if explains(1.0):
         return load

@@ -19,7 +19,7 @@ from ridgeline.decide.calibration import bursty, no_more_than_seen
 from ridgeline.decide.candidates import Assessment
 from ridgeline.decide.engines_needed import engines_needed, fewest_engines, needed_text
 from ridgeline.decide.guards import GUARDS, RESTS, STRICT_RESTS, first
-from ridgeline.decide.levers import LEVERS, relieve
+from ridgeline.decide.levers import LEVERS, WITHOUT_COMPARISON, relieve
 from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.repairs import REPAIRS, URGENT, remembered_split
@@ -27,6 +27,7 @@ from ridgeline.decide.scoreboard import Board, is_due, kept
 from ridgeline.decide.snapshot import Signals, Snapshot
 from ridgeline.decide.starting_budget import starting_budget
 from ridgeline.decide.static_target import is_static_target, static_target
+from ridgeline.decide.step_times import usable
 from ridgeline.decide.triggers import TRIGGERS, Trigger, missed_text
 from ridgeline.decide.wording import percent, topology_text
 
@@ -52,7 +53,7 @@ class Advice:
 
 def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: History, now: float) -> Decision:
     """What to do for a fleet now: a plan, and "do nothing" is one."""
-    snapshot, history = _with_known_steps(snapshot, history)
+    snapshot, history = with_known_steps(snapshot, history)
     question = Question(snapshot, spec, status, history, now)
     history = replace(history, split=remembered_split(question))
     if status.transition is not None:
@@ -95,7 +96,7 @@ def advise(question: Question) -> Advice:
     if trigger is None:
         return _stay(question, scores, needed, reasons.OBJECTIVES_MET, _fine(question, scores, needed))
     late = (question.signals.missed_ratio or 0.0) > question.missed_limit if question.signals else False
-    if scores.overloaded and late and trigger.reason != reasons.SPLIT_COLLAPSED:
+    if scores.overloaded and late and trigger.reason not in WITHOUT_COMPARISON:
         if plan := relieve(question, scores, trigger):
             return Advice(plan, plan, scores, needed)
         least = percent(scores.least_missed)
@@ -211,7 +212,7 @@ def _hold(question: Question, reason: str, message: str) -> Plan:
 # ---------------------------------------------------------------- memory
 
 
-def _with_known_steps(snapshot: Snapshot, history: History) -> tuple[Snapshot, History]:
+def with_known_steps(snapshot: Snapshot, history: History) -> tuple[Snapshot, History]:
     """Step times as the engines told them last, where they cannot now.
 
     In an overload every step is full, so that engines no longer tell apart what takes how long in it; to decide by the
@@ -220,10 +221,12 @@ def _with_known_steps(snapshot: Snapshot, history: History) -> tuple[Snapshot, H
     signals = snapshot.signals
     if not isinstance(signals, Signals):
         return snapshot, history
-    if signals.measured_steps is not None:
-        return snapshot, replace(history, steps=signals.measured_steps)
-    known = replace(signals, measured_steps=history.steps)
-    return replace(snapshot, signals=known), history
+    engine = (signals.weight_bytes, signals.flops_per_token, signals.peak_flops, signals.peak_memory_bytes_per_second)
+    if signals.measured_steps is not None and usable(signals.measured_steps):
+        return snapshot, replace(history, steps=signals.measured_steps, steps_of=engine)
+    if history.steps is None or history.steps_of != engine:  # of another model or GPU
+        return snapshot, history
+    return replace(snapshot, signals=replace(signals, measured_steps=history.steps)), history
 
 
 def _boards(question: Question, scores: Assessment) -> tuple[Board, ...]:

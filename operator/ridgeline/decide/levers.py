@@ -105,6 +105,8 @@ def relieve(question: Question, scores: Assessment, trigger: Trigger) -> Plan | 
     least, now = _strain(best, objective), _strain(scores.today, objective)
     if least > min(MOST_STRAIN, RELIEF_SHARE * now):
         return None
+    if best.topology.mode is Mode.MIXED and not question.split and question.today.tokenBudget is None:
+        return None
     name = topology_text(best.topology)
     if best.topology.mode is Mode.MIXED:
         action = Action.MERGE if question.split else Action.TUNE

@@ -32,12 +32,12 @@ def routers_lagging(snapshot: Snapshot, spec: FleetSpec) -> str | None:
 
 
 def kv_bytes(snapshot: Snapshot) -> int:
-    """Bytes of KV cache that the live engines have received since they started.
+    """Bytes of KV cache that the engines, also those away for a while, have received since they started.
 
     An engine without the counter has received nothing: vLLM makes it at the first transfer. Where no engine has it,
     prompt tokens that came by transfer stand in: they grow for the same reason, and growth is all that is asked for.
     """
-    live = snapshot.live
+    live = (*snapshot.live, *snapshot.away)
     counted = [e.kv_bytes_received for e in live if e.kv_bytes_received is not None]
     if not counted:
         counted = [e.external_prompt_tokens for e in live if e.external_prompt_tokens is not None]
@@ -45,13 +45,14 @@ def kv_bytes(snapshot: Snapshot) -> int:
 
 
 def kv_failures(snapshot: Snapshot) -> int:
-    """KV transfers that have failed on the live engines since they started."""
-    return int(fsum(max(0.0, e.kv_failures or 0.0) for e in snapshot.live))
+    """KV transfers that have failed on the engines, also those away for a while, since they started."""
+    return int(fsum(max(0.0, e.kv_failures or 0.0) for e in (*snapshot.live, *snapshot.away)))
 
 
 def prefills(snapshot: Snapshot) -> int:
     """Requests whose prefill the engines that are prefill engines now have finished since they started."""
-    return int(fsum(max(0.0, e.prompt_requests or 0.0) for e in snapshot.live if e.role is Role.PREFILL))
+    everyone = (*snapshot.live, *snapshot.away)
+    return int(fsum(max(0.0, e.prompt_requests or 0.0) for e in everyone if e.role is Role.PREFILL))
 
 
 def held_requests(snapshot: Snapshot) -> int | None:

@@ -47,6 +47,8 @@ class History:
     """How the candidates would have done lately, oldest first."""
     steps: StepTimes | None = None
     """What the engines told last of their steps."""
+    steps_of: tuple[float | None, ...] = ()
+    """Weight bytes, FLOPs per token and peaks of those engines: what was learned of others says nothing."""
     engines_needed: int | None = None
     """Fewest engines that would have done for the load of the last board (`engines_needed.py`); None when no number
     would, or without a board."""

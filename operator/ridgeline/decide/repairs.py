@@ -64,7 +64,7 @@ def engine_replaced(question: Question) -> Plan | None:
 URGENT: tuple[Repair, ...] = (pair_incomplete,)
 """Done at once: the fleet answers nobody."""
 REPAIRS: tuple[Repair, ...] = (pool_below_minimum, engine_replaced)
-"""Done when all engines are ready and no rest is due."""
+"""Done when all engines that are not away for good are ready, and no rest is due."""
 
 
 def remembered_split(question: Question) -> tuple[int, int] | None:

@@ -209,6 +209,8 @@ class Snapshot:
     """One-way speed between engines, from the accelerator or `spec.hardware.peaks`."""
     rules_window_seconds: float = 45.0
     """Window of the recording rules: for so long after a change the signals still show what was before it."""
+    away: tuple[EngineState, ...] = ()
+    """Engines that have been gone for so long that nothing is planned with them (`absent.py`); their counters go on."""
 
     @cached_property
     def live(self) -> tuple[EngineState, ...]:

@@ -44,7 +44,7 @@ def step_times(signals: Signals, tried_tokens: float = inf, context_tokens: floa
             hardly tell the two apart: KV takes at least what the roofline says, and sequences as much less.
     """
     measured, roofline = signals.measured_steps, _from_roofline(signals)
-    if measured is not None and _usable(measured):
+    if measured is not None and usable(measured):
         kv = max(0.0, measured.seconds_per_kv_token)
         more = max(0.0, roofline.seconds_per_kv_token - kv) if roofline else 0.0
         sequence = max(0.0, measured.seconds_per_decode_sequence)
@@ -61,7 +61,8 @@ def step_times(signals: Signals, tried_tokens: float = inf, context_tokens: floa
     return step_corrections(signals).apply(roofline) if roofline else None
 
 
-def _usable(steps: StepTimes) -> bool:
+def usable(steps: StepTimes) -> bool:
+    """Whether all terms are known, and prompts take time."""
     terms = (
         steps.fixed_seconds,
         steps.seconds_per_decode_sequence,
@@ -81,7 +82,7 @@ def step_corrections(signals: Signals) -> Corrections:
     roofline, measured = _from_roofline(signals), signals.measured_steps
     if roofline is None:
         return Corrections()
-    pair = max(0.0, measured.seconds_per_prefill_pair) if measured is not None and _usable(measured) else 0.0
+    pair = max(0.0, measured.seconds_per_prefill_pair) if measured is not None and usable(measured) else 0.0
     return corrections(replace(roofline, seconds_per_prefill_pair=pair), signals)
 
 

@@ -48,7 +48,7 @@ REPAIRS = frozenset({reasons.PAIR_INCOMPLETE, reasons.ENGINE_REPLACED, reasons.P
 
 
 def _precheck(case: Case, transition: TransitionStatus) -> Answer:
-    """Routers in step, every engine ready, enough of them; a fleet that does not serve anyway is changed at once."""
+    """Routers in step, all engines ready that are not away for good; a fleet that serves nobody is changed at once."""
     problem = _not_in_order(case, transition) if case.table_serves() or not case.snapshot.serving else None
     if problem is None:
         return case.to_step(
