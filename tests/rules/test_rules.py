@@ -90,8 +90,8 @@ FAULTS = {
     ),
     "steps are timed whose terms nobody counts": (
         "constants",
-        'and on (namespace, fleet, pod, instance, kind)\n            ridgeline_engine_step_terms_total{term="fixed"}',
-        "",
+        "and on (namespace, fleet, pod, instance, kind)",
+        "or on (namespace, fleet, pod, instance, kind)",
     ),
     "steps of one engine stand for all": (
         "constants",
