@@ -22,23 +22,17 @@ from ridgeline.cost.step_cost import EngineCost
 from ridgeline.decide.snapshot import Snapshot
 from ridgeline.decide.whatif import HEADROOM
 from ridgeline.simulate.controller import Controller, Orders, StaticMixed, StaticSplit, steer
-from ridgeline.simulate.counters import Outcome
-from ridgeline.simulate.fleet import Fleet, Stuck
+from ridgeline.simulate.fleet import Fleet
 from ridgeline.simulate.observer import Observer
 from ridgeline.simulate.replay import Plant
-from ridgeline.simulate.request import Request
 from ridgeline.simulate.ridgeline_policy import RidgelinePolicy
 from ridgeline.simulate.router import least_load
 from ridgeline.simulate.traces import Arrival
 from tests.bench import mixes
-from tests.bench.policy import CASES, ENGINES, highest
+from tests.bench.policy import CASES, ENGINES, highest, serves
 
 CARRIES = 0.98
 BUDGETS = (512, 256, 1024)
-
-
-class _Missed(Exception):  # noqa: N818 - not an error
-    """More requests missed than may."""
 
 
 class Reading:
@@ -70,25 +64,6 @@ def estimates(plant: Plant, load: Sequence[Arrival]) -> list[int | None]:
     return [engines for now, engines in reading.seen if load[-1].seconds / 2.0 <= now <= load[-1].seconds]
 
 
-def carries(plant: Plant, load: Sequence[Arrival], choice: Controller) -> bool:
-    """Whether a static choice meets the objectives of enough requests; it is given up once it no longer can."""
-    left = (1.0 - CARRIES) * len(load)
-
-    def done(request: Request, outcome: Outcome, now: float) -> None:
-        nonlocal left
-        left -= outcome is not Outcome.MET
-        if left < 0.0:
-            raise _Missed
-
-    fleet = Fleet(plant.settings(), EngineCost(plant.shape, plant.accelerator), least_load(), done)
-    steer(fleet, choice)
-    try:
-        fleet.run(load)
-    except (_Missed, Stuck):
-        return False
-    return True
-
-
 def choices(engines: int) -> list[Controller]:
     """Static choices, the likely best first."""
     middle = engines * 5 // 8
@@ -98,7 +73,7 @@ def choices(engines: int) -> list[Controller]:
 
 def first_that_carries(plant: Plant, load: Sequence[Arrival]) -> Controller | None:
     """Any static choice of this fleet that does."""
-    return next((choice for choice in choices(plant.engines) if carries(plant, load, choice)), None)
+    return next((choice for choice in choices(plant.engines) if serves(plant, load, choice, CARRIES)), None)
 
 
 def least(plant: Plant, load: Sequence[Arrival], start: int) -> tuple[int, str]:

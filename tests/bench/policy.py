@@ -33,12 +33,13 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.cost.step_cost import EngineCost
-from ridgeline.simulate.controller import steer
+from ridgeline.simulate.controller import Controller, steer
 from ridgeline.simulate.counters import Outcome
 from ridgeline.simulate.fleet import Fleet, Stuck
 from ridgeline.simulate.replay import Plant, controller, play
 from ridgeline.simulate.request import Request
 from ridgeline.simulate.router import least_load
+from ridgeline.simulate.traces import Arrival
 from ridgeline_exporters.roofline import hardware
 from ridgeline_exporters.roofline.catalogue import find_model
 from ridgeline_exporters.roofline.model import ModelShape
@@ -100,10 +101,14 @@ class _Missed(Exception):  # noqa: N818 - not an error
 
 
 def carries(case: str, kind: str, draw: int, rate: float, policy: str) -> bool:
-    """Whether a static choice meets the objectives of enough requests; it is given up once it no longer can."""
+    """Whether a static choice carries a mix at this rate."""
     plant = plant_of(case)
-    load = list(mixes.arrivals(kind, draw, rate))
-    left = (1.0 - CARRIES) * len(load)
+    return serves(plant, list(mixes.arrivals(kind, draw, rate)), controller(policy, plant), CARRIES)
+
+
+def serves(plant: Plant, load: Sequence[Arrival], choice: Controller, share: float) -> bool:
+    """Whether a static choice meets the objectives of this share of requests; it is given up once it no longer can."""
+    left = (1.0 - share) * len(load)
 
     def done(request: Request, outcome: Outcome, now: float) -> None:
         nonlocal left
@@ -112,7 +117,7 @@ def carries(case: str, kind: str, draw: int, rate: float, policy: str) -> bool:
             raise _Missed
 
     fleet = Fleet(plant.settings(), EngineCost(plant.shape, plant.accelerator), least_load(), done)
-    steer(fleet, controller(policy, plant))
+    steer(fleet, choice)
     try:
         fleet.run(load)
     except (_Missed, Stuck):

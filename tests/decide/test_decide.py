@@ -376,7 +376,8 @@ def test_who_allows_no_miss_at_all_is_not_taken_for_lightly_loaded() -> None:
 def test_steps_that_are_never_late_are_shorter_than_modelled() -> None:
     question, load, less = load_of(big("mmmmmmmm", chat(30.0, missed_ratio=0.0, gaps_late_ratio=0.0), 512))
     assert forecast(load, question.today, question.budget).gaps_late > 0.5
-    assert less.steps == load.steps.scaled(less.steps.fixed_seconds / load.steps.fixed_seconds)
+    pace = less.steps.fixed_seconds / load.steps.fixed_seconds
+    assert less.steps == load.steps.scaled(pace, pace)
     assert 0.9 <= less.steps.fixed_seconds / load.steps.fixed_seconds < 1.0
 
 

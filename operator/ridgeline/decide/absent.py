@@ -1,8 +1,8 @@
 """Engines that have been away for so long that nothing waits for them any more.
 
 An engine that dies and comes back at once, or a fleet that starts, is worth waiting for: for a moment the fleet is not
-what it is planned for. An engine that stays away leaves a fleet that has to serve without it, divided as it was for one engine more. Reloading a
-large model takes minutes, a change of roles a second.
+what it is planned for. An engine that stays away leaves a fleet that has to serve without it, divided as it was for one
+engine more. Reloading a large model takes minutes, a change of roles a second.
 """
 
 from __future__ import annotations

@@ -23,8 +23,6 @@ from ridgeline.decide.guards import tuned_lately
 from ridgeline.decide.question import Question
 from ridgeline.decide.whatif import Forecast, Load
 
-LEAST_LIMIT = 0.005
-"""Share of requests: the model's tails never come to nothing, so that a limit of 0 would never be explained."""
 LEAST_PACE = 0.9
 """Of the modelled length of a step: what efficiencies and rooflines are off by at most."""
 LEAST_WORK = 0.8
@@ -81,7 +79,7 @@ def _no_more_work(question: Question, load: Load) -> Load:
 
 
 def _with_pace(load: Load, part: float) -> Load:
-    return replace(load, steps=load.steps.scaled(part))
+    return replace(load, steps=load.steps.scaled(part, part))
 
 
 def _with_work(load: Load, part: float) -> Load:
@@ -97,7 +95,7 @@ def _least_taken_off(
     reduced: Callable[[Load, float], Load],
 ) -> Load:
     """The load reduced as little as makes the model expect what is seen: that few enough miss. By bisection."""
-    limit = max(LEAST_LIMIT, question.missed_limit)
+    limit = question.modelled_limit
     if observed is None or not observed <= limit or tuned_lately(question):
         return load
 

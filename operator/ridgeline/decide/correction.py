@@ -14,7 +14,7 @@ throttled one, a neighbour), and a decision should not rest on it: `bounded` say
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from math import exp, inf, isfinite, log
 
 from ridgeline.decide.snapshot import Signals, StepsTaken, StepTimes
@@ -55,16 +55,7 @@ class Corrections:
 
         What a chunk adds to a step is scaled as the steps are that hold one; what it is added to, as those that do not.
         """
-        decode, prefill = self.decode.value, self.prefill.value
-        return replace(
-            steps,
-            fixed_seconds=decode * steps.fixed_seconds,
-            seconds_per_decode_sequence=decode * steps.seconds_per_decode_sequence,
-            seconds_per_kv_token=decode * steps.seconds_per_kv_token,
-            seconds_per_prefill_token=prefill * steps.seconds_per_prefill_token,
-            seconds_per_prefill_pair=prefill * steps.seconds_per_prefill_pair,
-            hidden_seconds=prefill * steps.hidden_seconds,
-        )
+        return steps.scaled(self.decode.value, self.prefill.value)
 
 
 def corrections(steps: StepTimes, signals: Signals) -> Corrections:

@@ -24,8 +24,6 @@ FEWEST_ENGINES = 2
 """With one there is no topology to choose, and nobody serves while it restarts."""
 REACH = 8
 """Times today's engines: farther away an estimate is worth little."""
-LEAST_LIMIT = 0.005
-"""Share of requests: the model's tails never come to nothing, so that a limit of 0 would ask for engines without end."""
 ROOM_TEXT = f"with room for {100.0 * (HEADROOM - 1.0):.0f} % more requests"
 BESIDE_POOLS = 4
 """Engines that a split may need beyond what each pool needs alone; one that needs more is no choice."""
@@ -51,7 +49,7 @@ def fewest_engines(question: Question, scores: Assessment, load: Load) -> int | 
         load: the whole of it: what today's engines do better than modelled, fewer or more of them may not.
     """
     load = replace(load, requests_per_second=HEADROOM * load.requests_per_second)
-    limit, most = max(LEAST_LIMIT, question.missed_limit), REACH * question.engines
+    limit, most = question.modelled_limit, REACH * question.engines
 
     def mixed_do(budget: int) -> Callable[[int], bool]:
         return lambda engines: mixed(load, engines, budget).missed <= limit

@@ -11,6 +11,8 @@ from ridgeline.decide.snapshot import Signals, Snapshot
 from ridgeline.decide.step_times import step_times
 from ridgeline.decide.whatif import Load, mean_context
 
+LEAST_MODELLED_LIMIT = 0.005
+"""Share of requests."""
 DEFAULT_MAXIMUM_TOKENS = 2048
 """Token budget taken for granted where no engine tells its own."""
 
@@ -63,6 +65,11 @@ class Question:
     def missed_limit(self) -> float:
         """Share of requests that may miss the objectives."""
         return self.spec.rules.missedRequestsPercent / 100.0
+
+    @property
+    def modelled_limit(self) -> float:
+        """The same of what is modelled: tails never come to nothing, so that no forecast would do for a limit of 0."""
+        return max(LEAST_MODELLED_LIMIT, self.missed_limit)
 
     @property
     def pending(self) -> bool:

@@ -102,17 +102,17 @@ class StepTimes:
         except KeyError:
             return None
 
-    def scaled(self, factor: float) -> StepTimes:
-        """Every term so many times as long."""
+    def scaled(self, decode: float, prefill: float) -> StepTimes:
+        """What a chunk adds to a step is `prefill` times as long, what it is added to `decode` times."""
         return replace(
             self,
-            fixed_seconds=factor * self.fixed_seconds,
-            seconds_per_decode_sequence=factor * self.seconds_per_decode_sequence,
-            seconds_per_kv_token=factor * self.seconds_per_kv_token,
-            seconds_per_prefill_token=factor * self.seconds_per_prefill_token,
-            seconds_per_prefill_pair=factor * self.seconds_per_prefill_pair,
-            hidden_seconds=factor * self.hidden_seconds,
-            untried=self.untried.scaled(factor) if self.untried is not None else None,
+            fixed_seconds=decode * self.fixed_seconds,
+            seconds_per_decode_sequence=decode * self.seconds_per_decode_sequence,
+            seconds_per_kv_token=decode * self.seconds_per_kv_token,
+            seconds_per_prefill_token=prefill * self.seconds_per_prefill_token,
+            seconds_per_prefill_pair=prefill * self.seconds_per_prefill_pair,
+            hidden_seconds=prefill * self.hidden_seconds,
+            untried=self.untried.scaled(decode, prefill) if self.untried is not None else None,
         )
 
     def prefill_seconds(self, tokens: float, depth: float = 0.0) -> float:
