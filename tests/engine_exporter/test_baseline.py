@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 from ridgeline_exporters.engine.baseline import WARM_UP_STEPS, DecodeBaseline, RobustRegression, StepModel
 
 FIXED, SEQUENCE, KV, PREFILL, PAIR = 8e-3, 3e-5, 1e-8, 4e-6, 5e-10
+PREFILL_STEP = -1e-3
+"""Chunks hide behind the weights a little."""
 
 
 def decode_seconds(sequences: int, kv_tokens: int) -> float:
     return FIXED + SEQUENCE * sequences + KV * kv_tokens
+
+
+def step_seconds(dice: random.Random, sequences: int, kv_tokens: int, prefill: int, pairs: int) -> float:
+    """As measured: within some 2 % of what the step takes."""
+    chunk = PREFILL_STEP + PREFILL * prefill + PAIR * pairs if prefill else 0.0
+    return (decode_seconds(sequences, kv_tokens) + chunk) * dice.gauss(1.0, 0.02)
 
 
 def pairs_of(tokens: int, depth: int) -> int:
@@ -111,14 +119,14 @@ def test_the_terms_of_the_step_model_are_learned_from_a_varied_load() -> None:
     for sequences, kv_tokens in loads(dice, 3000):
         prefill = dice.choice((0, 0, 0, 512, 2048))
         pairs = pairs_of(prefill, dice.choice((0, 2048, 8192, 30_000)))
-        seconds = decode_seconds(sequences, kv_tokens) + PREFILL * prefill + PAIR * pairs
-        model.add(sequences, kv_tokens, prefill, pairs, seconds * dice.gauss(1.0, 0.02))
+        model.add(sequences, kv_tokens, prefill, pairs, step_seconds(dice, sequences, kv_tokens, prefill, pairs))
     assert model.terms() == {
         "fixed": pytest.approx(FIXED, rel=0.1),
         "decode_sequence": pytest.approx(SEQUENCE, rel=0.15),
         "kv_token": pytest.approx(KV, rel=0.15),
         "prefill_token": pytest.approx(PREFILL, rel=0.1),
         "prefill_pair": pytest.approx(PAIR, rel=0.1),
+        "prefill_step": pytest.approx(PREFILL_STEP, rel=0.2),
     }
 
 
@@ -128,14 +136,24 @@ def test_where_all_chunks_are_equally_deep_pairs_stay_unknown_and_the_tokens_sta
     for sequences, kv_tokens in loads(dice, 3000):
         prefill = dice.choice((0, 0, 0, 512, 2048))
         pairs = prefill * 4096
-        seconds = decode_seconds(sequences, kv_tokens) + PREFILL * prefill + PAIR * pairs
-        model.add(sequences, kv_tokens, prefill, pairs, seconds * dice.gauss(1.0, 0.02))
-    assert model.terms() == {
-        "fixed": pytest.approx(FIXED, rel=0.1),
-        "decode_sequence": pytest.approx(SEQUENCE, rel=0.15),
-        "kv_token": pytest.approx(KV, rel=0.15),
-        "prefill_token": pytest.approx(PREFILL + 4096 * PAIR, rel=0.1),
-    }
+        model.add(sequences, kv_tokens, prefill, pairs, step_seconds(dice, sequences, kv_tokens, prefill, pairs))
+    terms = model.terms()
+    assert "prefill_pair" not in terms
+    assert terms["prefill_token"] == pytest.approx(PREFILL + 4096 * PAIR, rel=0.1)
+    assert terms["prefill_step"] == pytest.approx(PREFILL_STEP, rel=0.2)
+
+
+def test_where_all_chunks_are_of_one_size_their_tokens_stand_for_the_step_too() -> None:
+    dice = random.Random(12)
+    model = StepModel()
+    for sequences, kv_tokens in loads(dice, 3000):
+        prefill = dice.choice((0, 2048))
+        pairs = pairs_of(prefill, 0)
+        model.add(sequences, kv_tokens, prefill, pairs, step_seconds(dice, sequences, kv_tokens, prefill, pairs))
+    terms = model.terms()
+    assert terms.keys().isdisjoint({"prefill_pair", "prefill_step"})
+    whole = PREFILL_STEP + PREFILL * 2048 + PAIR * pairs_of(2048, 0)
+    assert 2048 * terms["prefill_token"] == pytest.approx(whole, rel=0.05)
 
 
 def test_pairs_become_known_when_depths_begin_to_differ() -> None:
@@ -144,11 +162,40 @@ def test_pairs_become_known_when_depths_begin_to_differ() -> None:
     for step, (sequences, kv_tokens) in enumerate(loads(dice, 8000)):
         prefill = dice.choice((0, 0, 0, 512, 2048))
         pairs = pairs_of(prefill, 4096 if step < 4000 else dice.choice((0, 2048, 8192, 30_000)))
-        seconds = decode_seconds(sequences, kv_tokens) + PREFILL * prefill + PAIR * pairs
-        model.add(sequences, kv_tokens, prefill, pairs, seconds * dice.gauss(1.0, 0.02))
+        model.add(sequences, kv_tokens, prefill, pairs, step_seconds(dice, sequences, kv_tokens, prefill, pairs))
     terms = model.terms()
     assert terms["prefill_token"] == pytest.approx(PREFILL, rel=0.1)
     assert terms["prefill_pair"] == pytest.approx(PAIR, rel=0.1)
+
+
+def crowded(dice: random.Random, budget: int, steps: int) -> Iterator[tuple[int, int, int, int]]:
+    """Steps of a budget that is always full, and now and then one of decodes alone."""
+    for sequences, kv_tokens in loads(dice, steps):
+        prefill = 0 if dice.random() < 0.05 else budget - sequences
+        yield sequences, kv_tokens, prefill, pairs_of(prefill, dice.choice((0, 2048, 8192)))
+
+
+def test_in_full_steps_decodes_are_not_taken_for_prefill() -> None:
+    dice = random.Random(10)
+    model = StepModel()
+    for step in crowded(dice, 256, 4000):
+        model.add(*step, step_seconds(dice, *step))
+    terms = model.terms()
+    assert terms["fixed"] == pytest.approx(FIXED, rel=0.1)
+    assert terms["decode_sequence"] == pytest.approx(SEQUENCE, rel=0.15)
+    assert terms["kv_token"] == pytest.approx(KV, rel=0.15)
+
+
+def test_what_a_large_budget_taught_outlives_the_steps_of_a_small_one() -> None:
+    dice = random.Random(11)
+    model = StepModel()
+    for step in crowded(dice, 8192, 60):  # too few to know what decodes take, and the only ones of this size
+        model.add(*step, step_seconds(dice, *step))
+    for step in crowded(dice, 256, 30_000):
+        model.add(*step, step_seconds(dice, *step))
+    terms = model.terms()
+    chunk = terms["prefill_step"] + 8000 * terms["prefill_token"]
+    assert chunk == pytest.approx(PREFILL_STEP + 8000 * PREFILL, rel=0.05)
 
 
 def test_an_engine_without_prefill_knows_what_decodes_take() -> None:

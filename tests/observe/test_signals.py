@@ -91,6 +91,8 @@ TERMS = {"fixed": 0.004, "decode_sequence": 1e-5, "kv_token": 1e-8, "prefill_tok
         pytest.param(TERMS, StepTimes(0.004, 1e-5, 1e-8, 2e-5, "measured"), id="all but the pairs"),
         pytest.param(TERMS | {"prefill_pair": 3e-9}, StepTimes(
             0.004, 1e-5, 1e-8, 2e-5, "measured", seconds_per_prefill_pair=3e-9), id="all terms"),
+        pytest.param(TERMS | {"prefill_step": -6e-3}, StepTimes(
+            0.004, 1e-5, 1e-8, 2e-5, "measured", hidden_seconds=6e-3), id="chunks that hide behind the weights"),
         pytest.param(TERMS | {"prefill_pair": math.nan}, StepTimes(
             0.004, 1e-5, 1e-8, 2e-5, "measured"), id="the pairs NaN"),
         pytest.param({"prefill_pair": 3e-9}, None, id="the pairs alone"),
@@ -99,7 +101,7 @@ TERMS = {"fixed": 0.004, "decode_sequence": 1e-5, "kv_token": 1e-8, "prefill_tok
         pytest.param({}, None, id="none"),
     ],
 )  # fmt: skip
-def test_step_times_need_every_term_but_the_pairs(terms: dict[str, float], expected: StepTimes | None) -> None:
+def test_step_times_need_every_term_but_those_of_pairs_and_of_a_step_with_prefill(terms: dict[str, float], expected: StepTimes | None) -> None:
     samples = [sample("step_model:seconds", value, term=term) for term, value in terms.items()]
     assert signals(*samples).measured_steps == expected
 

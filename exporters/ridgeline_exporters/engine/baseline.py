@@ -7,7 +7,7 @@ Least squares on a few non-negative features, with three precautions that real s
   less the farther it is: within 3 deviations 1, beyond it (3 deviations / distance)^2. The deviation follows the
   median distance, 3 % a step, so rare spikes do not widen it; a lasting change does, and is followed after all.
 * Features that move together (sequences and their KV) are held apart by a small ridge on the normalised matrix
-  G_ij / sqrt(G_ii G_jj), and a coefficient that comes out negative is left out: no work takes negative time.
+  G_ij / sqrt(G_ii G_jj), and a coefficient that comes out negative is left out, where no work takes negative time.
 
 Until there are enough samples, and far outside of what was seen, the answer is None: unknown, never invented.
 """
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import gt, mul
+from dataclasses import dataclass
+from operator import add, gt, mul
 
 MEMORY_STEPS = 4000
 """A young regression remembers half of what it saw instead, so that what misled it at first is soon forgotten."""
@@ -58,6 +59,42 @@ def invert(matrix: Matrix) -> Matrix:
     return [row[size:] for row in rows]
 
 
+Sample = tuple[Sequence[float], float]
+"""Features and seconds of a step."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """What least squares need to know of the steps of one kind, the old ones faded."""
+
+    gram: Matrix
+    moment: list[float]
+    weight: float = 0.0
+    seconds: float = 0.0
+    samples: int = 0
+
+    @classmethod
+    def none(cls, features: int) -> Sums:
+        """Of no step."""
+        return cls([[0.0] * features for _ in range(features)], [0.0] * features)
+
+    def take_in(self, steps: Sequence[Sample], weights: Sequence[float]) -> None:
+        """Add steps, after fading what there is."""
+        self.samples += len(steps)
+        memory = min(MEMORY_STEPS, max(SHORTEST_MEMORY_STEPS, self.samples // 2))
+        keep = (1.0 - 1.0 / memory) ** len(steps)
+        rows, seconds = zip(*steps, strict=True)
+        columns = list(zip(*rows, strict=True))
+        for i, column in enumerate(columns):
+            weighted = list(map(mul, column, weights))
+            self.moment[i] = keep * self.moment[i] + math.fsum(map(mul, weighted, seconds))
+            for j in range(i, len(columns)):
+                value = keep * self.gram[i][j] + math.fsum(map(mul, weighted, columns[j]))
+                self.gram[i][j] = self.gram[j][i] = value
+        self.weight = keep * self.weight + math.fsum(weights)
+        self.seconds = keep * self.seconds + math.fsum(map(mul, weights, seconds))
+
+
 class RobustRegression:
     """Online robust least squares of seconds on a fixed number of features.
 
@@ -65,22 +102,25 @@ class RobustRegression:
 
     Args:
         features: how many.
-        spare: whether the last of them may be left out of `known_terms`: where the samples do not tell it apart, the
-            others are known as if it were none, so that they stand for it.
+        spare: how many of the last of them may be left out of `known_terms`: where the samples do not tell one apart,
+            the others are known as if it were none, so that they stand for it.
+        signed: features, by place, whose coefficient may be negative.
     """
 
-    def __init__(self, features: int, spare: bool = False) -> None:
+    def __init__(self, features: int, spare: int = 0, signed: frozenset[int] = frozenset()) -> None:
         self._features = features
-        self._spare = spare
-        self._gram: Matrix = [[0.0] * features for _ in range(features)]
-        self._moment = [0.0] * features
-        self._weight = 0.0
-        self._mean_seconds = 0.0
+        self._spare = frozenset(range(features - spare, features))
+        self._signed = signed
+        self._kinds: dict[int, Sums] = {}
+        """By the kind of a step; each fades with steps of its own kind alone."""
+        self._sums = Sums.none(features)
+        """Of all kinds."""
         self._largest = (0.0,) * features
         self._reach = self._largest
         """Features up to which a prediction is given."""
-        self._pending: list[tuple[Sequence[float], float]] = []
-        """Steps that are not in the sums yet: features and seconds."""
+        self._pending: list[Sample] = []
+        """Steps that are not in the sums yet."""
+        self._pending_kinds: list[int] = []
         self._deviation = 0.0
         self._inverse_diagonal = [0.0] * features
         self._coefficients: list[float] | None = None
@@ -88,20 +128,28 @@ class RobustRegression:
         self.samples = 0
         """Steps learned from so far."""
 
-    def add(self, x: Sequence[float], seconds: float) -> None:
-        """Learn from one step."""
+    def add(self, x: Sequence[float], seconds: float, kind: int = 0) -> None:
+        """Learn from one step.
+
+        Args:
+            x: features.
+            seconds: of the step.
+            kind: what is known of one kind of steps is not forgotten while another kind comes.
+        """
         self.samples += 1
         pending = self._pending
         pending.append((x, seconds))
+        self._pending_kinds.append(kind)
         if len(pending) >= REFIT_STEPS:
             if self._coefficients is not None:
-                self._take_in(pending, self._weights(self._coefficients))
+                self._take_in(pending, self._weights(self._coefficients), self._pending_kinds)
                 self._fit()
             elif len(pending) == WARM_UP_STEPS:
-                self._start(pending)
+                self._start(pending, self._pending_kinds)
             else:
                 return
             pending.clear()
+            self._pending_kinds.clear()
             self._tell_apart()
 
     def predict(self, x: Sequence[float]) -> float | None:
@@ -119,18 +167,20 @@ class RobustRegression:
 
     def _tell_apart(self) -> None:
         """Renew the terms that are known."""
-        every = range(self._features)
         self._known = self._with_small_errors(self._coefficients or (), self._inverse_diagonal)
-        last = every[-1]
-        if self._spare and self._known[last] is None and self._gram[last][last] > 0.0:
-            self._known = [*self._with_small_errors(*self._solve(every[:-1]))[:-1], None]
+        left_out = {i for i in self._spare if self._known[i] is None and self._sums.gram[i][i] > 0.0}
+        if left_out:
+            others = [i for i in range(self._features) if i not in left_out]
+            known = self._with_small_errors(*self._solve(others))
+            self._known = [None if i in left_out else known[i] for i in range(self._features)]
 
     def _with_small_errors(self, coefficients: Sequence[float], diagonal: Sequence[float]) -> list[float | None]:
         terms: list[float | None] = []
         for i, coefficient in enumerate(coefficients):
             # Standard error of the coefficient times the feature's root mean square.
-            error = self._deviation * math.sqrt(max(0.0, diagonal[i]) / self._weight)
-            known = self._gram[i][i] > 0.0 and error <= TOLERATED_TERM_ERROR * self._mean_seconds
+            error = self._deviation * math.sqrt(max(0.0, diagonal[i]) / self._sums.weight)
+            mean_seconds = self._sums.seconds / self._sums.weight
+            known = self._sums.gram[i][i] > 0.0 and error <= TOLERATED_TERM_ERROR * mean_seconds
             terms.append(coefficient if known else None)
         return terms
 
@@ -148,40 +198,37 @@ class RobustRegression:
             )
         return weights
 
-    def _take_in(self, steps: Sequence[tuple[Sequence[float], float]], weights: Sequence[float]) -> None:
-        """Add steps to the sums, after fading these."""
-        rows, seconds = zip(*steps, strict=True)
-        columns = list(zip(*rows, strict=True))
-        memory = min(MEMORY_STEPS, max(SHORTEST_MEMORY_STEPS, self.samples // 2))
-        keep = (1.0 - 1.0 / memory) ** len(rows)
-        for i, column in enumerate(columns):
-            weighted = list(map(mul, column, weights))
-            self._moment[i] = keep * self._moment[i] + math.fsum(map(mul, weighted, seconds))
-            for j in range(i, self._features):
-                value = keep * self._gram[i][j] + math.fsum(map(mul, weighted, columns[j]))
-                self._gram[i][j] = self._gram[j][i] = value
-        added = math.fsum(weights)
-        before = keep * self._weight
-        self._weight = before + added
-        self._mean_seconds = (before * self._mean_seconds + math.fsum(map(mul, weights, seconds))) / self._weight
+    def _take_in(self, steps: Sequence[Sample], weights: Sequence[float], kinds: Sequence[int]) -> None:
+        """Add steps to the sums of their kinds."""
+        for kind in sorted(set(kinds)):
+            places = [place for place, of in enumerate(kinds) if of == kind]
+            sums = self._kinds.setdefault(kind, Sums.none(self._features))
+            sums.take_in([steps[place] for place in places], [weights[place] for place in places])
+        every = list(self._kinds.values())
+        total = self._sums = Sums.none(self._features)
+        for sums in every:
+            total.weight += sums.weight
+            total.seconds += sums.seconds
+            total.moment = list(map(add, total.moment, sums.moment))
+            total.gram = [list(map(add, row, other)) for row, other in zip(total.gram, sums.gram, strict=True)]
+        columns = zip(*(x for x, _ in steps), strict=True)
         self._largest = tuple(max(seen, *column) for seen, column in zip(self._largest, columns, strict=True))
         self._reach = tuple(REACH * seen for seen in self._largest)
 
-    def _start(self, steps: Sequence[tuple[Sequence[float], float]]) -> None:
+    def _start(self, steps: Sequence[Sample], kinds: Sequence[int]) -> None:
         """Fit the warm-up steps: all, then again and again the nearer half, at last all that are not far from that."""
         distances = [0.0] * len(steps)
         limit = math.inf
         for round_ in range(CONCENTRATION_ROUNDS + 1):
-            self._gram = [[0.0] * self._features for _ in range(self._features)]
-            self._moment = [0.0] * self._features
-            self._weight = 0.0
-            near = [step for step, distance in zip(steps, distances, strict=True) if distance <= limit]
-            self._take_in(near, [1.0] * len(near))
+            self._kinds.clear()
+            near = [place for place, distance in enumerate(distances) if distance <= limit]
+            self._take_in([steps[i] for i in near], [1.0] * len(near), [kinds[i] for i in near])
             fitted = self._fit()
             distances = [abs(seconds - math.fsum(map(mul, fitted, x))) for x, seconds in steps]
             limit = median = sorted(distances)[len(distances) // 2]
             if round_ == CONCENTRATION_ROUNDS - 1:
-                limit = 3.0 * max(NORMAL_DEVIATION * median, SMALLEST_RELATIVE_DEVIATION * self._mean_seconds)
+                mean_seconds = self._sums.seconds / self._sums.weight
+                limit = 3.0 * max(NORMAL_DEVIATION * median, SMALLEST_RELATIVE_DEVIATION * mean_seconds)
         self._deviation = NORMAL_DEVIATION * median
 
     def _fit(self) -> list[float]:
@@ -190,29 +237,28 @@ class RobustRegression:
         return self._coefficients
 
     def _solve(self, features: Sequence[int]) -> tuple[list[float], list[float]]:
-        """Coefficients by these features alone, none negative, and the diagonal of the inverse of their matrix.
+        """Coefficients by these features alone, and the diagonal of the inverse of their matrix.
 
-        Solves, and solves again without the most negative one until none is negative.
+        Solves, and solves again without the most negative one until none is negative that may not be.
         """
-        norms = [math.sqrt(self._gram[i][i]) for i in range(self._features)]
+        gram, moment = self._sums.gram, self._sums.moment
+        norms = [math.sqrt(gram[i][i]) for i in range(self._features)]
         active = [i for i in features if norms[i] > 0.0]
         coefficients = [0.0] * self._features
         diagonal: list[float] | None = None
         while active:
             inverse = invert(
-                [
-                    [self._gram[i][j] / (norms[i] * norms[j]) + (RIDGE if i == j else 0.0) for j in active]
-                    for i in active
-                ]
+                [[gram[i][j] / (norms[i] * norms[j]) + (RIDGE if i == j else 0.0) for j in active] for i in active]
             )
             if diagonal is None:
                 diagonal = [0.0] * self._features
                 for row, i in enumerate(active):
                     diagonal[i] = inverse[row][row]
-            right = [self._moment[j] / norms[j] for j in active]
+            right = [moment[j] / norms[j] for j in active]
             solution = [math.fsum(map(mul, row, right)) for row in inverse]
-            worst = min(range(len(active)), key=solution.__getitem__)
-            if solution[worst] >= 0.0:
+            bounded = [place for place, i in enumerate(active) if i not in self._signed]
+            worst = min(bounded, key=solution.__getitem__, default=None)
+            if worst is None or solution[worst] >= 0.0:
                 for i, value in zip(active, solution, strict=True):
                     coefficients[i] = value / norms[i]
                 break
@@ -239,25 +285,68 @@ class DecodeBaseline:
         """The expected seconds, or None while unknown."""
         return self._regression.predict((1.0, float(sequences), float(kv_tokens)))
 
+    def terms(self) -> list[float] | None:
+        """Fixed seconds, those of a sequence and of a KV token, or None while they are not told apart."""
+        known = [term for term in self._regression.known_terms() if term is not None]
+        return known if len(known) == 3 else None
+
 
 class StepModel:
-    """Seconds of any step = fixed + per decode sequence + per KV token of the decodes + per prefill token + per pair.
+    """Seconds of any step: fixed + decode sequences + KV tokens of the decodes, and with prefill + step + tokens + pairs.
 
-    A pair is a prefill token and a key that it attends to: deep in a long prompt they outweigh the tokens. Where all
-    prompts are alike the two come together; then the term of the pairs is unknown, and that of the tokens stands for both.
+    A pair is a prefill token and a key that it attends to: deep in a long prompt they outweigh the tokens. The term of a
+    step with prefill is below 0 where small chunks hide behind the reading of the weights, above it where such steps are
+    launched more slowly. Where samples do not tell one of the two from the tokens, it is unknown, and the term of the
+    tokens stands for it.
+
+    What decodes take is learned from steps without prefill, what chunks add to it from the others: in full steps
+    decodes and chunks share the token budget, so that all terms at once take each for the other, and a line through
+    chunks of two sizes would halve the steps between them. Chunks are remembered by their size, to powers of two, since
+    a small token budget says nothing of the large chunks that a split will bring. Until there were enough steps of decodes alone, all terms
+    are learned at once nevertheless, without that of the step: little is better than nothing.
     """
 
     TERMS = ("fixed", "decode_sequence", "kv_token", "prefill_token", "prefill_pair")
+    PREFILL_STEP = "prefill_step"
 
     def __init__(self) -> None:
-        self._regression = RobustRegression(len(self.TERMS), spare=True)
+        self.decodes = DecodeBaseline()
+        """What steps without prefill take."""
+        self._chunks = RobustRegression(3, spare=2, signed=frozenset({2}))
+        self._first_chunks: list[tuple[int, int, int, int, float]] = []
+        """Steps with prefill from before it was known what decodes take: the largest chunks, from the start-up budget."""
+        self._at_once = RobustRegression(len(self.TERMS), spare=1)
 
     def add(self, sequences: int, kv_tokens: int, prefill_tokens: int, prefill_pairs: int, seconds: float) -> None:
         """Learn from a step."""
-        row = (1.0, float(sequences), float(kv_tokens), float(prefill_tokens), float(prefill_pairs))
-        self._regression.add(row, seconds)
+        if not prefill_tokens:
+            self.decodes.add(sequences, kv_tokens, seconds)
+        elif self.decodes.samples >= WARM_UP_STEPS:
+            for step in self._first_chunks:
+                self._add_chunk(*step)
+            self._first_chunks.clear()
+            self._add_chunk(sequences, kv_tokens, prefill_tokens, prefill_pairs, seconds)
+        elif len(self._first_chunks) < WARM_UP_STEPS:
+            self._first_chunks.append((sequences, kv_tokens, prefill_tokens, prefill_pairs, seconds))
+        if self.decodes.terms() is None:
+            row = (1.0, float(sequences), float(kv_tokens), float(prefill_tokens), float(prefill_pairs))
+            self._at_once.add(row, seconds)
+
+    def _add_chunk(
+        self, sequences: int, kv_tokens: int, prefill_tokens: int, prefill_pairs: int, seconds: float
+    ) -> None:
+        undisturbed = self.decodes.seconds(sequences, kv_tokens)
+        if undisturbed is not None and seconds > 0.0:
+            # By the length of the step, since steps scatter in proportion to it: else the largest alone would count.
+            row = (prefill_tokens / seconds, prefill_pairs / seconds, 1.0 / seconds)
+            self._chunks.add(row, 1.0 - undisturbed / seconds, prefill_tokens.bit_length())
 
     def terms(self) -> dict[str, float]:
         """The terms that are known."""
-        values = zip(self.TERMS, self._regression.known_terms(), strict=True)
-        return {name: value for name, value in values if value is not None}
+        values = dict(zip(self.TERMS, self._at_once.known_terms(), strict=True))
+        if decodes := self.decodes.terms():
+            values.update(zip(self.TERMS, decodes, strict=False))
+        token, pair, step = self._chunks.known_terms()
+        if token is not None:
+            values.update({"prefill_token": token, "prefill_pair": pair, self.PREFILL_STEP: step})
+        return {name: value for name, value in values.items() if value is not None}

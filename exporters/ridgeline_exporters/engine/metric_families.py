@@ -213,10 +213,10 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "step_model_seconds",
         "gauge",
-        "What a step takes: fixed, and more per decode sequence, KV token, prefill token and prefill pair.",
+        "What a step takes: fixed, and more per decode sequence and KV token; with prefill, more per step, prefill token and prefill pair.",
         ("term",),
-        formula="robust least squares of the engine's steps on 1, decode sequences, KV tokens of the decodes, prefill tokens and pairs of a prefill token with a key that it attends to",
-        caveat="A term is absent while the samples do not tell it apart from the others. Where prompts are alike that is the pairs, and the term of the tokens stands for both.",
+        formula="robust least squares: of steps without prefill on 1, decode sequences and their KV tokens; of what the others take longer on 1, prefill tokens and pairs of a prefill token with a key that it attends to",
+        caveat="A term is absent while the samples do not tell it apart from the others. Where prompts are alike that is the pairs, where chunks are that of the step (below 0 where chunks hide behind the weights), and the term of the tokens stands for it.",
     ),
     Family("exporter_up", "gauge", "1 while the exporter works, 0 after it switched itself off."),
 )

@@ -77,7 +77,8 @@ class StepTimes:
     seconds_per_prefill_pair: float = 0.0
     """For each key that a prefill token attends to; 0 while the engines cannot tell it from the tokens."""
     hidden_seconds: float = 0.0
-    """Part of `fixed_seconds` behind which prefill tokens hide: weights stream while a chunk is computed."""
+    """Part of `fixed_seconds` behind which prefill tokens hide: weights stream while a chunk is computed. Below 0 where
+    engines find that a step with prefill takes longer for more than its tokens."""
     tried_prefill_tokens: float = inf
     """Largest chunk that the engines may have measured: what larger ones take, small ones do not tell."""
     untried: StepTimes | None = None
@@ -88,7 +89,7 @@ class StepTimes:
         """What engines have measured, by the names that their exporters give the terms.
 
         Returns:
-            None as long as a term is not known, other than that of pairs: the engines have not seen every kind of step yet.
+            None as long as a term is not known, other than those of pairs and of a step with prefill: the engines have not seen every kind of step yet.
         """
         try:
             return cls(
@@ -98,6 +99,7 @@ class StepTimes:
                 seconds_per_prefill_token=terms["prefill_token"],
                 source="measured",
                 seconds_per_prefill_pair=terms.get("prefill_pair", 0.0),
+                hidden_seconds=-terms.get("prefill_step", 0.0),
             )
         except KeyError:
             return None
@@ -116,7 +118,9 @@ class StepTimes:
         )
 
     def prefill_seconds(self, tokens: float, depth: float = 0.0) -> float:
-        """What a chunk of prefill tokens adds to a step, so many tokens into its prompt."""
+        """What a chunk of prefill tokens adds to a step, so many tokens into its prompt; nothing where there is none."""
+        if tokens <= 0.0:
+            return 0.0
         seconds = max(0.0, tokens * self.seconds_per_prefill_token - self.hidden_seconds)
         if tokens > self.tried_prefill_tokens and self.untried is not None:
             seconds = max(seconds, self.untried.prefill_seconds(tokens))

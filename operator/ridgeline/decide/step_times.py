@@ -55,6 +55,7 @@ def step_times(signals: Signals, tried_tokens: float = inf, context_tokens: floa
             seconds_per_prefill_token=max(0.0, measured.seconds_per_prefill_token),
             source="measured",
             seconds_per_prefill_pair=max(0.0, measured.seconds_per_prefill_pair),
+            hidden_seconds=measured.hidden_seconds,
             tried_prefill_tokens=tried_tokens,
             untried=roofline,
         )
@@ -69,6 +70,7 @@ def usable(steps: StepTimes) -> bool:
         steps.seconds_per_kv_token,
         steps.seconds_per_prefill_token,
         steps.seconds_per_prefill_pair,
+        steps.hidden_seconds,
     )
     return all(isfinite(term) for term in terms) and steps.seconds_per_prefill_token > 0.0
 
