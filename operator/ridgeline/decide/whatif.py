@@ -10,11 +10,11 @@ never catch up. s = f + gB is a step without prefill; (1 - w)/s steps run in a s
 
 **Prefill queue.** A step takes at most X = T - B prefill tokens (T the token budget), so a prompt needs n = ⌈I/X⌉
 steps, less when prompts share steps: at saturation u = λ·E[I]·(s + e(X))/X it is I/X, between them by u. Service
-time S = n·s + e(chunks) (on a prefill engine s = f), U = λ·E[S]. Routers send a prompt where least waits, so that k
-engines share one queue: all are busy with Erlang's probability C(k, U), and the wait then is a Brownian motion
+time S = n·s + e(chunks) (on a prefill engine s = f), U = λ·E[S]. Routers send a prompt where fewest requests are, so that
+the k prefill engines of a split share one queue, and of mixed engines k = 3: all are busy with Erlang's probability C(k, U), and the wait then is a Brownian motion
 reflected at zero, of drift U - 1 and, with arrivals of variability a (1 = Poisson), of variance λ·E[S²]·(a + 1)/2k a
-second. It is looked at for two minutes from an empty queue: long enough for a choice, too short for a moment of U
-above 1 to bury everybody. Deep in a prompt a chunk attends to all before it; that time comes with the pairs.
+second. It is looked at for six minutes from an empty queue: long enough that a topology which slowly falls behind does
+not pass for one that carries the load, too short for a moment of U above 1 to bury everybody. Deep in a prompt a chunk attends to all before it; that time comes with the pairs.
 
 **Late first token.** P(wait + half a step + S > objective), over the prompts; in a split S is followed by a hand-off
 (5 ms), the transfer of I tokens of KV over a link of which the share v = λ_d·E[I]·KV bytes / link is taken, so
@@ -49,7 +49,10 @@ KV_SHARE = 0.90
 HAND_OFF_SECONDS = 0.005
 CHUNK_DEPTHS = (0.125, 0.375, 0.625, 0.875)
 """Where in a prompt its full chunks are looked at, as parts of its length."""
-HORIZON_SECONDS = 120.0
+MIXED_SHARE_A_QUEUE = 3
+"""Routers go by requests in flight. Of mixed engines most of these decode, so that the count tells little of the queue:
+of 4, 8 and 16 as many first tokens are late as if three at a time shared one."""
+HORIZON_SECONDS = 360.0
 """How far ahead a topology is judged: a queue that grows has this long to make requests late."""
 FIXED_POINT_ROUNDS = 4
 FEWEST_CHUNK_TOKENS = 16
@@ -129,7 +132,7 @@ def mixed(load: Load, engines: int, token_budget: int) -> Forecast:
         room = token_budget - batch
         if room < FEWEST_CHUNK_TOKENS:
             return _overload(batch, step)
-    queue = _prefill_queue(load, max(1, engines), step, room)
+    queue = _prefill_queue(load, max(1, engines), min(max(1, engines), MIXED_SHARE_A_QUEUE), step, room)
     kv_late = _kv_overflow(load, lengths, batch)
     step_late = _step_late(load, lengths, batch)
     chunk_late, worst = _gaps_late(load, rate, busy, step, room)
@@ -158,7 +161,7 @@ def split(load: Load, prefill: int, decode: int) -> Forecast:
     ingress, transfer = _transfer(load, lengths, rate_decode)
     if not isfinite(batch) or ingress >= 1.0:
         return _overload(batch, step, ingress)
-    queue = _prefill_queue(load, max(1, prefill), load.steps.fixed_seconds, float(load.maximum_tokens))
+    queue = _prefill_queue(load, max(1, prefill), max(1, prefill), load.steps.fixed_seconds, float(load.maximum_tokens))
     after = HAND_OFF_SECONDS + step
     first_late = _first_token_late(load, queue, after, lambda tokens: tokens * transfer)
     gaps_late = _step_late(load, lengths, batch)
@@ -255,7 +258,7 @@ class _Queue:
     sharing: float
     """0: each prompt has its steps for itself; 1: steps are always full."""
     engines: int = 1
-    """That share one queue: routers send a prompt where least waits."""
+    """That share it."""
     utilization: float = 0.0
     variance: float = 0.0
     """Of the queue's length in seconds, for each second."""
@@ -279,15 +282,16 @@ class _Queue:
         return tokens / self.room_tokens * whole
 
 
-def _prefill_queue(load: Load, engines: int, step: float, room: float) -> _Queue:
+def _prefill_queue(load: Load, engines: int, together: int, step: float, room: float) -> _Queue:
+    """The queue that `together` of the engines share; the others have queues like it."""
     rate = load.requests_per_second / engines
-    shape = _Queue(load.steps, step, room, 0.0, engines)
+    shape = _Queue(load.steps, step, room, 0.0, together)
     prompts = _shares(load.prompts)
     shape = replace(shape, sharing=min(1.0, rate * fsum(share * shape.shared(tokens) for tokens, share in prompts)))
     services = [(shape.service(tokens), share) for tokens, share in prompts]
     utilization = rate * fsum(s * share for s, share in services)
     squares = fsum(s * s * share for s, share in services)
-    variance = rate * squares * (load.arrival_variability + 1.0) / 2.0 / engines
+    variance = rate * squares * (load.arrival_variability + 1.0) / 2.0 / together
     return replace(shape, utilization=utilization, variance=variance)
 
 
