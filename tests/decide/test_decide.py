@@ -381,6 +381,25 @@ def test_steps_that_are_never_late_are_shorter_than_modelled() -> None:
     assert 0.9 <= less.steps.fixed_seconds / load.steps.fixed_seconds < 1.0
 
 
+def test_steps_are_no_longer_than_explains_how_many_gaps_are_late() -> None:
+    question, load, less = load_of(big("mmmmmmmm", chat(30.0, missed_ratio=0.1, gaps_late_ratio=0.1), 448))
+    assert forecast(load, question.today, question.budget).gaps_late > 0.5
+    assert forecast(less, question.today, question.budget).gaps_late == pytest.approx(0.1, abs=0.02)
+    assert less.requests_per_second == load.requests_per_second, "requests that wait are missed later"
+    hopeless = big("mmmmmmmm", chat(30.0, missed_ratio=0.1, gaps_late_ratio=0.1), 8192)
+    _, load, same = load_of(hopeless)
+    assert same == load, "no pace explains that"
+
+
+def test_the_first_board_comes_when_the_rules_have_seen_a_whole_window() -> None:
+    seen, history = snapshot("mm", BUSY, rules_window_seconds=45.0), History()
+    for seconds in (0.0, 20.0, 44.0, 46.0):
+        at = NOW + seconds
+        fresh = replace(seen, signals=replace(BUSY, sampled_at=at))
+        history = once(fresh, TIGHT, history=history, now=at).history
+        assert [board.time for board in history.boards] == ([at] if seconds > 45.0 else [])
+
+
 def test_a_budget_that_was_just_changed_teaches_nothing_yet() -> None:
     seen = big("mmmmmmmm", chat(30.0, **STALLED), 256)
     _, load, learned = load_of(seen)

@@ -129,13 +129,16 @@ def test_a_hold_says_how_many_engines_would_do(signals: Signals, reason: str, te
 
 
 def test_it_is_worked_out_once_a_window_and_at_once_when_the_fleet_is_overloaded() -> None:
-    calm = decided("m" * 8, chat(5.0)).history
-    assert calm.engines_needed == 2
-    soon = decided("m" * 8, chat(20.0), calm, NOW + 10.0)
+    start = decided("m" * 8, chat(5.0)).history
+    assert start.engines_needed == 2
+    begun = decided("m" * 8, chat(20.0), start, NOW + 10.0).history
+    assert begun.engines_needed == asked("m" * 8, chat(20.0)) != 2, "in the first window, what is seen still grows"
+    calm = decided("m" * 8, chat(5.0), start, NOW + 46.0).history
+    soon = decided("m" * 8, chat(20.0), calm, NOW + 56.0)
     assert soon.history.engines_needed == 2, "the last answer stands for a window of the rules"
-    later = decided("m" * 8, chat(20.0), soon.history, NOW + 46.0)
+    later = decided("m" * 8, chat(20.0), soon.history, NOW + 92.0)
     assert later.history.engines_needed == asked("m" * 8, chat(20.0)) != 2
-    rush = decided("m" * 8, chat(150.0, **STALLED), calm, NOW + 10.0)
+    rush = decided("m" * 8, chat(150.0, **STALLED), calm, NOW + 56.0)
     assert rush.plan.reason == reasons.OVERLOADED
     assert rush.history.engines_needed is not None
     assert rush.history.engines_needed > 8

@@ -64,18 +64,26 @@ def no_more_than_seen(question: Question, load: Load) -> Load:
 
 
 def _as_fast(question: Question, load: Load) -> Load:
+    """Gaps are seen at once: where more are late than may be, steps are still no longer than explains how many."""
     seen = question.signals.gaps_late_ratio if question.signals else None
-    return _least_taken_off(question, load, LEAST_PACE, seen, lambda forecast: forecast.gaps_late, _with_pace)
+    if seen is None or not isfinite(seen) or tuned_lately(question):
+        return load
+    limit = max(seen, question.modelled_limit)
+    less = _least_taken_off(question, load, LEAST_PACE, limit, lambda forecast: forecast.gaps_late, _with_pace)
+    explained = forecast(less, question.today, question.budget).gaps_late <= limit
+    return less if explained or seen <= question.modelled_limit else load
 
 
 def _no_more_work(question: Question, load: Load) -> Load:
+    """Requests that wait are missed later: where more miss than may, or a queue is there, nothing is taken off."""
     seen = question.signals.missed_ratio if question.signals else None
     first = question.signals.time_to_first_token_p95_seconds if question.signals else None
-    if (
-        first is None or first > QUEUE_SHARE * load.first_token_objective_seconds
-    ):  # none came: nothing says that all is well
+    limit = question.modelled_limit
+    if seen is None or not seen <= limit or tuned_lately(question):
         return load
-    return _least_taken_off(question, load, LEAST_WORK, seen, lambda forecast: forecast.missed, _with_work)
+    if first is None or first > QUEUE_SHARE * load.first_token_objective_seconds:
+        return load
+    return _least_taken_off(question, load, LEAST_WORK, limit, lambda forecast: forecast.missed, _with_work)
 
 
 def _with_pace(load: Load, part: float) -> Load:
@@ -90,14 +98,11 @@ def _least_taken_off(
     question: Question,
     load: Load,
     least: float,
-    observed: float | None,
+    limit: float,
     of: Callable[[Forecast], float],
     reduced: Callable[[Load, float], Load],
 ) -> Load:
-    """The load reduced as little as makes the model expect what is seen: that few enough miss. By bisection."""
-    limit = question.modelled_limit
-    if observed is None or not observed <= limit or tuned_lately(question):
-        return load
+    """The load reduced as little as makes the model expect no more misses than the limit. By bisection."""
 
     def explains(part: float) -> bool:
         return of(forecast(reduced(load, part), question.today, question.budget)) <= limit

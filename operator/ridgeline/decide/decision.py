@@ -23,7 +23,7 @@ from ridgeline.decide.levers import LEVERS, WITHOUT_COMPARISON, relieve
 from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.repairs import REPAIRS, URGENT, remembered_split
-from ridgeline.decide.scoreboard import Board, is_due, kept
+from ridgeline.decide.scoreboard import is_due, kept
 from ridgeline.decide.snapshot import Signals, Snapshot
 from ridgeline.decide.starting_budget import starting_budget
 from ridgeline.decide.static_target import is_static_target, static_target
@@ -68,8 +68,8 @@ def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: Hi
     blind = first(GUARDS, question)
     advice = None if blind else advise(question)
     if advice:
-        boards, burst = _boards(question, advice.scores), advice.scores.load.burst
-        history = replace(history, burst=burst, boards=boards, engines_needed=advice.needed)
+        history = _with_board(question, advice.scores, history)
+        history = replace(history, burst=advice.scores.load.burst, engines_needed=advice.needed)
     if spec.topology.policy is Policy.STATIC:
         return _static(question, advice, history)
     if advice is None:
@@ -229,9 +229,14 @@ def with_known_steps(snapshot: Snapshot, history: History) -> tuple[Snapshot, Hi
     return replace(snapshot, signals=replace(signals, measured_steps=history.steps)), history
 
 
-def _boards(question: Question, scores: Assessment) -> tuple[Board, ...]:
-    boards, window = question.history.boards, question.snapshot.rules_window_seconds
-    return kept(boards, scores.board(question.now), window) if is_due(boards, question.now, window) else boards
+def _with_board(question: Question, scores: Assessment, history: History) -> History:
+    """Remember this pass, if a board is due. The first comes a window late: before, rules have seen little of the load."""
+    boards, window = history.boards, question.snapshot.rules_window_seconds
+    if history.looked_since is None:
+        return replace(history, looked_since=question.now)
+    if is_due(boards[-1].time if boards else history.looked_since, question.now, window):
+        return replace(history, boards=kept(boards, scores.board(question.now), window))
+    return history
 
 
 def _settled(history: History) -> History:

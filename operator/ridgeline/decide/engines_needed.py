@@ -35,7 +35,8 @@ def engines_needed(question: Question, scores: Assessment, load: Load) -> int | 
     Returns:
         None when no number within reach would do.
     """
-    if is_due(question.history.boards, question.now, question.snapshot.rules_window_seconds):
+    boards = question.history.boards
+    if not boards or is_due(boards[-1].time, question.now, question.snapshot.rules_window_seconds):
         return fewest_engines(question, scores, load)
     return question.history.engines_needed
 

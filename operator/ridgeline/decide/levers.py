@@ -92,6 +92,8 @@ def merge(question: Question, scores: Assessment, trigger: Trigger) -> Plan | No
         return None
     if trigger.reason not in WITHOUT_COMPARISON and not (_mixed_wins(question, scores) or _far_off(question, scores)):
         return None
+    if trigger.reason in PRESSURES and _pressure(scores.best_mixed) >= _pressure(scores.today):
+        return None  # as of a rebalance
     return _plan(question, Action.MERGE, scores.best_mixed, scores, trigger)
 
 

@@ -49,9 +49,9 @@ def remembered(boards: tuple[Board, ...], key: Key) -> float | None:
     return fsum(known) / len(known) if known else None
 
 
-def is_due(boards: tuple[Board, ...], now: float, window_seconds: float) -> bool:
-    """Whether the last board is a window old."""
-    return not boards or not 0.0 <= now - boards[-1].time < window_seconds
+def is_due(last: float, now: float, window_seconds: float) -> bool:
+    """Whether the last board, or what stands for it, is a window old."""
+    return not 0.0 <= now - last < window_seconds
 
 
 def kept(boards: tuple[Board, ...], new: Board, window_seconds: float) -> tuple[Board, ...]:
