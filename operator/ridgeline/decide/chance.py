@@ -8,6 +8,10 @@ STEP_SPREAD = 0.05
 """A step is never exactly as long as modelled: relative width of the normal tail."""
 LATE_GAPS_SHARE = 0.05
 """A request misses its objective when more than this share of its own gaps is late."""
+MOST_SUMMED, LARGEST_MEAN = 60, 200.0
+"""A Poisson variable with more terms to add, or of a larger mean, is taken for a normal one."""
+LOG_OF_NOTHING = -40.0
+"""Logarithm of a probability that is lost beside 1: e⁻⁴⁰ < 2⁻⁵⁴, and no float lies between 1 - 2⁻⁵³ and 1."""
 
 
 def late(seconds: float, objective: float, spread_seconds: float = 0.0) -> float:
@@ -28,22 +32,27 @@ def late_rows(gaps: float, share_late: float, row: float) -> float:
     row = min(row, max(1.0, gaps))
     needed = floor(LATE_GAPS_SHARE * gaps / row) + 1
     mean = gaps * share_late / row
-    return share_late * _poisson_tail(needed - 1, mean) + (1.0 - share_late) * _poisson_tail(needed, mean)
+    as_many, more = _poisson_tails(needed, mean)
+    return share_late * as_many + (1.0 - share_late) * more
 
 
-def _poisson_tail(at_least: int, mean: float) -> float:
-    """P[N ≥ at_least] for a Poisson variable."""
-    if at_least <= 0:
-        return 1.0
-    if mean <= 0.0:
-        return 0.0
-    if at_least > 60 or mean > 200.0:  # normal, with the correction for whole numbers
-        return 0.5 * erfc((at_least - 0.5 - mean) / sqrt(2.0 * mean))
-    term = total = exp(-mean)
+def _poisson_tails(at_least: int, mean: float) -> tuple[float, float]:
+    """P[N ≥ at_least - 1] and P[N ≥ at_least] for a Poisson variable of a mean above 0; `at_least` from 1 on."""
+    if at_least - 1 > MOST_SUMMED or mean > LARGEST_MEAN:
+        return _normal_tail(at_least - 1, mean), _normal_tail(at_least, mean)
+    before, term = 0.0, exp(-mean)
+    total = term
     for n in range(1, at_least):
+        before = total
         term *= mean / n
         total += term
-    return min(1.0, max(0.0, 1.0 - total))
+    more = max(0.0, 1.0 - total) if at_least <= MOST_SUMMED else _normal_tail(at_least, mean)
+    return max(0.0, 1.0 - before), more
+
+
+def _normal_tail(at_least: int, mean: float) -> float:
+    """The same where there are too many terms to add: normal, with the correction for whole numbers."""
+    return 0.5 * erfc((at_least - 0.5 - mean) / sqrt(2.0 * mean))
 
 
 def either(*parts: float) -> float:
@@ -74,9 +83,15 @@ def longer_wait(seconds: float, drift: float, variance: float, horizon_seconds: 
         drift: seconds by which the queue grows in a second; below 0 where there is capacity left.
         variance: of that, in s²/s.
         horizon_seconds: from the empty queue to the last moment.
+
+    Returns:
+        0 where it is less than `either` can tell from it.
     """
     if seconds <= 0.0:
         return 1.0
+    # Only from below it comes to its steady state, in which it is longer with probability exp(2·drift·seconds/variance).
+    if 2.0 * drift * seconds < LOG_OF_NOTHING * variance:
+        return 0.0
     total = 0.0
     for part in (1 / 6, 1 / 2, 5 / 6):
         passed = part * horizon_seconds

@@ -37,10 +37,11 @@ cache, no lasting queues from before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, erfc, floor, fsum, isfinite, sqrt
+from operator import mul
 
 from ridgeline.decide.chance import either, late, late_rows, longer_wait, waiting
 from ridgeline.decide.snapshot import Distribution, StepTimes
@@ -60,7 +61,8 @@ HEADROOM = 1.15
 FORECASTS_KEPT = 64
 """Calibration, scores and comparisons of one pass ask for the same forecasts again: some thirty different ones."""
 
-_TransferTime = Callable[[float], float]
+_Prompts = Sequence[tuple[float, float, float]]
+"""Tokens of prompts, their share, and the seconds that each adds to a step as a single chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,9 @@ IDLE = Forecast(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class _Lengths:
+    prompts: Distribution
+    """With shares that sum to 1, like the outputs."""
+    outputs: Distribution
     prompt_mean: float
     output_mean: float
     context_mean: float
@@ -124,19 +129,20 @@ def mixed(load: Load, engines: int, token_budget: int) -> Forecast:
     if load.requests_per_second <= 0.0:
         return IDLE
     rate = load.requests_per_second / max(1, engines)
-    lengths = _lengths(load)
+    lengths = _lengths(load.prompts, load.outputs)
+    prompts = _as_single_chunks(load.steps, lengths)
     room, batch, step, busy = float(token_budget), 0.0, load.steps.fixed_seconds, 0.0
     for _ in range(FIXED_POINT_ROUNDS):  # the room for prefill depends on the batch, the batch on the prefills' share
-        busy = rate * _added_by_mean_prompt(load, room)
+        busy = rate * _added_by_mean_prompt(load.steps, prompts, room)
         batch, step = _decode_batch(load, lengths, rate, busy)
         room = token_budget - batch
         if room < FEWEST_CHUNK_TOKENS:
             return _overload(batch, step)
-    queue = _prefill_queue(load, max(1, engines), min(max(1, engines), MIXED_SHARE_A_QUEUE), step, room)
+    queue = _prefill_queue(load, prompts, max(1, engines), min(max(1, engines), MIXED_SHARE_A_QUEUE), step, room)
     kv_late = _kv_overflow(load, lengths, batch)
     step_late = _step_late(load, lengths, batch)
-    chunk_late, worst = _gaps_late(load, rate, busy, step, room)
-    first_late = _first_token_late(load, queue, step / 2.0, lambda tokens: 0.0)
+    chunk_late, worst = _gaps_late(load, lengths, prompts, rate, busy, step, room)
+    first_late = _first_token_late(load, prompts, queue, step / 2.0)
     gaps_late = either(step_late, chunk_late)
     return Forecast(
         missed=either(first_late, gaps_late, kv_late),
@@ -155,15 +161,16 @@ def split(load: Load, prefill: int, decode: int) -> Forecast:
     """Forecast for so many prefill and decode engines."""
     if load.requests_per_second <= 0.0:
         return IDLE
-    lengths = _lengths(load)
+    lengths = _lengths(load.prompts, load.outputs)
     rate_decode = load.requests_per_second / max(1, decode)
     batch, step = _decode_batch(load, lengths, rate_decode, 0.0)
     ingress, transfer = _transfer(load, lengths, rate_decode)
     if not isfinite(batch) or ingress >= 1.0:
         return _overload(batch, step, ingress)
-    queue = _prefill_queue(load, max(1, prefill), max(1, prefill), load.steps.fixed_seconds, float(load.maximum_tokens))
-    after = HAND_OFF_SECONDS + step
-    first_late = _first_token_late(load, queue, after, lambda tokens: tokens * transfer)
+    prompts = _as_single_chunks(load.steps, lengths)
+    engines, room = max(1, prefill), float(load.maximum_tokens)
+    queue = _prefill_queue(load, prompts, engines, engines, load.steps.fixed_seconds, room)
+    first_late = _first_token_late(load, prompts, queue, HAND_OFF_SECONDS + step, transfer)
     gaps_late = _step_late(load, lengths, batch)
     kv_ratio = _kv_ratio(load, lengths, batch)
     return Forecast(
@@ -182,10 +189,15 @@ def split(load: Load, prefill: int, decode: int) -> Forecast:
 # ---------------------------------------------------------------- parts
 
 
-def _lengths(load: Load) -> _Lengths:
-    prompt = max(1.0, _mean(load.prompts, 1))
-    output = max(1.0, _mean(load.outputs, 1))
-    return _Lengths(prompt, output, mean_context(load.prompts, load.outputs))
+@lru_cache(FORECASTS_KEPT)
+def _lengths(prompts: Distribution, outputs: Distribution) -> _Lengths:
+    return _Lengths(
+        prompts=_shares(prompts),
+        outputs=_shares(outputs),
+        prompt_mean=max(1.0, _mean(prompts, 1)),
+        output_mean=max(1.0, _mean(outputs, 1)),
+        context_mean=mean_context(prompts, outputs),
+    )
 
 
 def mean_context(prompts: Distribution, outputs: Distribution) -> float:
@@ -194,7 +206,6 @@ def mean_context(prompts: Distribution, outputs: Distribution) -> float:
     return max(1.0, _mean(prompts, 1)) + _mean(outputs, 2) / (2.0 * output)
 
 
-@lru_cache(FORECASTS_KEPT)
 def _mean(distribution: Distribution, power: int) -> float:
     """Mean of a power of the lengths; weights need not sum to 1."""
     total = fsum(weight for _, weight in distribution)
@@ -203,7 +214,6 @@ def _mean(distribution: Distribution, power: int) -> float:
     return fsum(weight * max(0.0, tokens) ** power for tokens, weight in distribution) / total
 
 
-@lru_cache(FORECASTS_KEPT)
 def _shares(distribution: Distribution) -> Distribution:
     total = fsum(weight for _, weight in distribution if weight > 0.0)
     shares = tuple((max(1.0, tokens), weight / total) for tokens, weight in distribution if weight > 0.0)
@@ -233,106 +243,99 @@ def _decode_batch(load: Load, lengths: _Lengths, rate: float, busy: float) -> tu
     return batch, steps.fixed_seconds + growth * max(1.0, batch)
 
 
-def _added(steps: StepTimes, tokens: float, room: float) -> float:
-    """What the chunks of one prompt add to their steps, alone in them."""
-    full = floor(tokens / room)
-    rest = tokens - full * room
-    # Full chunks lie half their prompt deep on average, so that the pairs of all chunks add up to tokens² / 2.
-    return full * steps.prefill_seconds(room, (full - 1) * room / 2.0) + steps.prefill_seconds(rest, full * room)
+def _as_single_chunks(steps: StepTimes, lengths: _Lengths) -> _Prompts:
+    return [(tokens, share, steps.prefill_seconds(tokens)) for tokens, share in lengths.prompts]
 
 
-def _added_by_mean_prompt(load: Load, room: float) -> float:
-    """The mean of that over the prompts."""
-    seconds, full_seconds, mean = load.steps.prefill_seconds, load.steps.prefill_seconds(room), 0.0
-    for tokens, share in _shares(load.prompts):
-        full = floor(tokens / room)
-        mean += share * (full * full_seconds + seconds(tokens - full * room))
+def _added_by_mean_prompt(steps: StepTimes, prompts: _Prompts, room: float) -> float:
+    """What the chunks of a prompt add to their steps, on average, full chunks at no depth."""
+    full_seconds, mean = steps.prefill_seconds(room), 0.0
+    for tokens, share, seconds in prompts:
+        if full := floor(tokens / room):
+            seconds = full * full_seconds + steps.prefill_seconds(tokens - full * room)
+        mean += share * seconds
     return mean
 
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    steps: StepTimes
-    step_seconds: float
-    room_tokens: float
-    sharing: float
-    """0: each prompt has its steps for itself; 1: steps are always full."""
-    engines: int = 1
-    """That share it."""
-    utilization: float = 0.0
-    variance: float = 0.0
+    services: Sequence[float]
+    """Seconds from the first step of each prompt to the end of its last."""
+    utilization: float
+    variance: float
     """Of the queue's length in seconds, for each second."""
-
-    def service(self, tokens: float) -> float:
-        """Seconds from the first step of a prompt to the end of its last."""
-        alone = ceil(tokens / self.room_tokens) * self.step_seconds + _added(self.steps, tokens, self.room_tokens)
-        return (1.0 - self.sharing) * alone + self.sharing * self.shared(tokens)
+    waiting: float
+    """Probability that a prompt has to wait, as all engines that share the queue are busy."""
 
     def longer_wait(self, seconds: float) -> float:
         """Probability that a request waits longer than this."""
         if self.utilization <= 0.0:
             return float(seconds <= 0.0)
-        busy = waiting(self.engines, self.utilization)
-        return busy * longer_wait(seconds, self.utilization - 1.0, self.variance, HORIZON_SECONDS)
-
-    def shared(self, tokens: float) -> float:
-        """Seconds that a prompt takes of steps which are always full."""
-        depth = max(0.0, tokens - self.room_tokens) / 2.0
-        whole = self.step_seconds + self.steps.prefill_seconds(self.room_tokens, depth)
-        return tokens / self.room_tokens * whole
+        return self.waiting * longer_wait(seconds, self.utilization - 1.0, self.variance, HORIZON_SECONDS)
 
 
-def _prefill_queue(load: Load, engines: int, together: int, step: float, room: float) -> _Queue:
-    """The queue that `together` of the engines share; the others have queues like it."""
+def _prefill_queue(load: Load, prompts: _Prompts, engines: int, together: int, step: float, room: float) -> _Queue:
+    """The queue that `together` of the engines share, with steps of `step` and what `room` tokens add to them."""
     rate = load.requests_per_second / engines
-    shape = _Queue(load.steps, step, room, 0.0, together)
-    prompts = _shares(load.prompts)
-    shape = replace(shape, sharing=min(1.0, rate * fsum(share * shape.shared(tokens) for tokens, share in prompts)))
-    services = [(shape.service(tokens), share) for tokens, share in prompts]
-    utilization = rate * fsum(s * share for s, share in services)
-    squares = fsum(s * s * share for s, share in services)
+    alone, shared = [], []  # with steps for itself; with steps that are always full
+    for tokens, _, seconds in prompts:
+        if full := floor(tokens / room):
+            # Full chunks lie half their prompt deep on average, so that the pairs of all chunks add up to tokens² / 2.
+            seconds = full * load.steps.prefill_seconds(room, (full - 1) * room / 2.0)
+            seconds += load.steps.prefill_seconds(tokens - full * room, full * room)
+        alone.append(ceil(tokens / room) * step + seconds)
+        depth = max(0.0, tokens - room) / 2.0
+        shared.append(tokens / room * (step + load.steps.prefill_seconds(room, depth)))
+    shares = [share for _, share, _ in prompts]
+    sharing = min(1.0, rate * fsum(map(mul, shares, shared)))
+    services = [(1.0 - sharing) * own + sharing * full for own, full in zip(alone, shared, strict=True)]
+    utilization = rate * fsum(map(mul, services, shares))
+    squares = fsum(s * s * share for s, share in zip(services, shares, strict=True))
     variance = rate * squares * (load.arrival_variability + 1.0) / 2.0 / together
-    return replace(shape, utilization=utilization, variance=variance)
+    return _Queue(services, utilization, variance, waiting(together, utilization))
 
 
-def _first_token_late(load: Load, queue: _Queue, extra: float, transfer: _TransferTime) -> float:
+def _first_token_late(
+    load: Load, prompts: _Prompts, queue: _Queue, extra: float, transfer_seconds_per_token: float = 0.0
+) -> float:
     """Share of requests whose first token comes late."""
     objective, missed = load.first_token_objective_seconds, 0.0
-    for tokens, share in _shares(load.prompts):
-        own = queue.service(tokens) + extra + transfer(tokens)
-        slack = objective - own
-        waits = queue.longer_wait(slack)
-        missed += share * either(late(own, objective), waits)
+    for (tokens, share, _), service in zip(prompts, queue.services, strict=True):
+        own = service + extra + tokens * transfer_seconds_per_token
+        missed += share * either(late(own, objective), queue.longer_wait(objective - own))
     return min(1.0, missed)
 
 
-def _gaps_late(load: Load, rate: float, busy: float, step: float, room: float) -> tuple[float, float]:
+def _gaps_late(
+    load: Load, lengths: _Lengths, prompts: _Prompts, rate: float, busy: float, step: float, room: float
+) -> tuple[float, float]:
     """Share of requests with too many gaps made late by prefills, and the longest step there is."""
     steps, objective = load.steps, load.inter_token_objective_seconds
-    prompts = _shares(load.prompts)
-    prompt_mean = fsum(share * tokens for tokens, share in prompts)
+    prompt_mean = fsum(share * tokens for tokens, share, _ in prompts)
     late_steps, prompts_with, worst = 0.0, 0.0, step
-    for tokens, share in prompts:
-        full = floor(tokens / room)
-        rest = tokens - full * room
-        # Prompts that arrive during a step share the next: a rest is seldom alone on a busy engine.
-        joined = min(room, rest + rate * prompt_mean * (step + steps.prefill_seconds(rest)))
-        rest_seconds = step + steps.prefill_seconds(joined, full * room)
-        # The deeper a chunk lies in its prompt, the longer it takes: a few depths stand for all.
-        full_seconds = (
-            [step + steps.prefill_seconds(room, depth * full * room) for depth in CHUNK_DEPTHS] if full else []
-        )
-        own_late = full * fsum(late(seconds, objective) for seconds in full_seconds) / len(CHUNK_DEPTHS)
-        own_late += late(rest_seconds, objective) if rest >= 1.0 else 0.0
+    for tokens, share, alone in prompts:
+        rest, rest_alone, own_late = tokens, alone, 0.0
+        if full := floor(tokens / room):
+            rest = tokens - full * room
+            rest_alone = steps.prefill_seconds(rest)
+            # The deeper a chunk lies in its prompt, the longer it takes: a few depths stand for all.
+            full_seconds = [step + steps.prefill_seconds(room, depth * full * room) for depth in CHUNK_DEPTHS]
+            own_late = full * fsum(late(seconds, objective) for seconds in full_seconds) / len(CHUNK_DEPTHS)
+            worst = max(worst, *full_seconds)
+        if rest >= 1.0:
+            # Prompts that arrive during a step share the next: a rest is seldom alone on a busy engine.
+            joined = min(room, rest + rate * prompt_mean * (step + rest_alone))
+            rest_seconds = step + steps.prefill_seconds(joined, full * room)
+            own_late += late(rest_seconds, objective)
+            worst = max(worst, rest_seconds)
         late_steps += share * own_late
         prompts_with += share * min(1.0, own_late)
-        worst = max(worst, rest_seconds if rest >= 1.0 else 0.0, *full_seconds)
     if late_steps <= 0.0:
         return 0.0, worst
     steps_per_second = max(1e-9, 1.0 - busy) / step
     share_late = min(1.0, load.burst * rate * late_steps / steps_per_second)
     row = max(1.0, late_steps / max(prompts_with, 1e-12))
-    missed = fsum(share * late_rows(max(0.0, tokens - 1.0), share_late, row) for tokens, share in _shares(load.outputs))
+    missed = fsum(share * late_rows(max(0.0, tokens - 1.0), share_late, row) for tokens, share in lengths.outputs)
     return min(1.0, missed), worst
 
 
