@@ -104,21 +104,21 @@ def _least_taken_off(
 ) -> Load:
     """The load reduced as little as makes the model expect no more misses than the limit. By bisection."""
 
-    def explains(part: float) -> bool:
-        return of(forecast(reduced(load, part), question.today, question.budget)) <= limit
+    def explains(load: Load) -> bool:
+        return of(forecast(load, question.today, question.budget)) <= limit
 
-    if explains(1.0):
+    if explains(load):
         return load
     low, high = least, 1.0
     for _ in range(ROUNDS):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if explains(middle) else (low, middle)
+        low, high = (middle, high) if explains(reduced(load, middle)) else (low, middle)
     return reduced(load, low)
 
 
 def _raised(model: Callable[[float], float], least: float, most: float, observed: float | None) -> float:
     """The least parameter with which the model reaches what was observed, by bisection."""
-    if observed is None or not isfinite(observed) or model(least) >= observed:
+    if not observed or not isfinite(observed) or model(least) >= observed:  # any reaches none
         return least
     if model(most) <= observed:
         return most

@@ -59,8 +59,9 @@ def either(*parts: float) -> float:
     """Probability of any of several independent things."""
     kept = 1.0
     for part in parts:
-        kept *= 1.0 - min(1.0, max(0.0, part))
-    return min(1.0, max(0.0, 1.0 - kept))
+        if part > 0.0:
+            kept *= 1.0 - min(1.0, part)
+    return 1.0 - kept
 
 
 def waiting(servers: int, utilization: float) -> float:
