@@ -11,7 +11,8 @@ LATE_GAPS_SHARE = 0.05
 MOST_SUMMED, LARGEST_MEAN = 60, 200.0
 """A Poisson variable with more terms to add, or of a larger mean, is taken for a normal one."""
 LOG_OF_NOTHING = -40.0
-"""Logarithm of a probability that is lost beside 1: e⁻⁴⁰ < 2⁻⁵⁴, and no float lies between 1 - 2⁻⁵³ and 1."""
+NOTHING = exp(LOG_OF_NOTHING)
+"""A probability that `either` does not tell from 0: it is below 2⁻⁵⁴, and no float lies between 1 - 2⁻⁵³ and 1."""
 
 
 def late(seconds: float, objective: float, spread_seconds: float = 0.0) -> float:
@@ -86,7 +87,7 @@ def longer_wait(seconds: float, drift: float, variance: float, horizon_seconds: 
         horizon_seconds: from the empty queue to the last moment.
 
     Returns:
-        0 where it is less than `either` can tell from it.
+        0 where it is surely below `NOTHING`.
     """
     if seconds <= 0.0:
         return 1.0

@@ -37,24 +37,14 @@ def too_few_engines(question: Question) -> Verdict | None:
     return _hold(reasons.TOO_FEW_ENGINES, f"{question.engines} engine(s): a split needs two")
 
 
-def metrics_missing(question: Question) -> Verdict | None:
-    """Without signals nothing is known, and nothing is done."""
-    return None if question.signals else metrics_verdict(question.snapshot, question.now)
+def metrics_unusable(question: Question) -> Verdict | None:
+    """Without signals nothing is known, and nothing is done.
 
-
-def metrics_stale(question: Question) -> Verdict | None:
-    """Samples that are too old, or carry no time, describe another fleet."""
-    return _if_reason(question, reasons.METRICS_STALE)
-
-
-def metrics_not_a_number(question: Question) -> Verdict | None:
-    """NaN compares with nothing: it must not pass for "fine"."""
-    return _if_reason(question, reasons.METRICS_NOT_A_NUMBER)
-
-
-def metrics_incomplete(question: Question) -> Verdict | None:
-    """A rate, a ratio or an engine that does not report leaves a gap that is not zero."""
-    return _if_reason(question, reasons.METRICS_INCOMPLETE)
+    Samples that are too old, or carry no time, describe another fleet; NaN compares with nothing and must not pass for
+    "fine"; a rate, a ratio or an engine that does not report leaves a gap that is not zero.
+    """
+    verdict = metrics_verdict(question.snapshot, question.now)
+    return None if verdict.status == "True" else verdict
 
 
 def metrics_contradictory(question: Question) -> Verdict | None:
@@ -94,10 +84,7 @@ def step_times_unknown(question: Question) -> Verdict | None:
 
 GUARDS: tuple[Guard, ...] = (
     too_few_engines,
-    metrics_missing,
-    metrics_stale,
-    metrics_not_a_number,
-    metrics_incomplete,
+    metrics_unusable,
     metrics_contradictory,
     step_times_unknown,
 )
@@ -163,11 +150,6 @@ def metrics_verdict(snapshot: Snapshot, now: float) -> Verdict:
     if gap := _gap(signals, len(snapshot.serving)):
         return _hold(reasons.METRICS_INCOMPLETE, gap)
     return Verdict("True", "SamplesFresh", f"the oldest sample is {max(0.0, age):.0f} s old")
-
-
-def _if_reason(question: Question, reason: str) -> Verdict | None:
-    verdict = metrics_verdict(question.snapshot, question.now)
-    return verdict if verdict.status != "True" and verdict.reason == reason else None
 
 
 _NUMBERS = (

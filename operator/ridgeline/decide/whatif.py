@@ -43,7 +43,7 @@ from functools import lru_cache
 from math import ceil, erfc, floor, fsum, isfinite, sqrt
 from operator import mul
 
-from ridgeline.decide.chance import either, late, late_rows, longer_wait, waiting
+from ridgeline.decide.chance import NOTHING, either, late, late_rows, longer_wait, waiting
 from ridgeline.decide.snapshot import Distribution, StepTimes
 
 KV_SHARE = 0.90
@@ -300,9 +300,15 @@ def _first_token_late(
 ) -> float:
     """Share of requests whose first token comes late."""
     objective, missed = load.first_token_objective_seconds, 0.0
-    for (tokens, share, _), service in zip(prompts, queue.services, strict=True):
-        own = service + extra + tokens * transfer_seconds_per_token
-        missed += share * either(late(own, objective), queue.longer_wait(objective - own))
+    own = [
+        service + extra + tokens * transfer_seconds_per_token
+        for (tokens, _, _), service in zip(prompts, queue.services, strict=True)
+    ]
+    slowest = max(own)
+    if late(slowest, objective) < NOTHING and queue.longer_wait(objective - slowest) == 0.0:
+        return 0.0
+    for (_, share, _), seconds in zip(prompts, own, strict=True):
+        missed += share * either(late(seconds, objective), queue.longer_wait(objective - seconds))
     return min(1.0, missed)
 
 

@@ -50,7 +50,7 @@ def distribution(
     Returns:
         (tokens, weight) by rising tokens, weights summing to 1; None when no request was observed or a rate is unknown.
     """
-    if not cumulative or not all(math.isfinite(rate) for rate in cumulative.values()):
+    if not cumulative or not all(map(math.isfinite, cumulative.values())):
         return None
     buckets = _buckets(cumulative)
     total = math.fsum(rate for _, _, rate in buckets)
@@ -58,9 +58,8 @@ def distribution(
         return None
     weights = [rate / total for _, _, rate in buckets]
     place = _place(buckets, weights, mean)
-    bounds = sorted(cumulative)
-    if longer and all(math.isfinite(longer.get(bound, math.nan)) for bound in bounds if math.isfinite(bound)):
-        weights = _weights_with_running(buckets, [longer.get(bound, 0.0) for bound in bounds])
+    if longer and all(math.isfinite(longer.get(bound, math.nan)) for bound in cumulative if math.isfinite(bound)):
+        weights = _weights_with_running(buckets, [longer.get(bound, 0.0) for bound in sorted(cumulative)])
     return tuple(
         (math.sqrt(lower * upper) if place is None else lower + place * (upper - lower), weight)
         for (lower, upper, _), weight in zip(buckets, weights, strict=True)
@@ -104,14 +103,14 @@ def _weights_with_running(buckets: Sequence[Bucket], growing: Sequence[float]) -
     weights = []
     left, coming = 1.0, 0.0
     for ends, grows in zip(ending, growing, strict=True):
-        ends, grows = (rate if rate > noise else 0.0 for rate in (ends, grows))
-        if ends + grows > 0.0:
-            weight = left * ends / (ends + grows)
+        ended, grown = ends if ends > noise else 0.0, grows if grows > noise else 0.0
+        if ended + grown > 0.0:
+            weight = left * ended / (ended + grown)
         elif coming > 0.0:
             weight = left
         else:
             weight = 0.0
         weights.append(weight)
         left -= weight
-        coming = grows
+        coming = grown
     return weights
