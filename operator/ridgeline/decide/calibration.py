@@ -21,7 +21,7 @@ from ridgeline.api.fleet import Mode
 from ridgeline.decide.candidates import forecast
 from ridgeline.decide.guards import tuned_lately
 from ridgeline.decide.question import Question
-from ridgeline.decide.whatif import Forecast, Load
+from ridgeline.decide.whatif import Forecast, Load, MixedEngines, mixed_engines
 
 LEAST_PACE = 0.9
 """Of the modelled length of a step: what efficiencies and rooflines are off by at most."""
@@ -43,19 +43,13 @@ def bursty(question: Question, load: Load) -> Load:
     if tuned_lately(question):  # these misses are still those of the budget before
         return load
     load = replace(load, burst=1.0)
-
-    def gaps_late(burst: float) -> float:
-        return forecast(replace(load, burst=burst), question.today, question.budget).gaps_late
-
-    burst = _raised(gaps_late, load.burst, MOST_BURST, signals.gaps_late_ratio)
-    load = replace(load, burst=burst)
-
-    def first_token_late(variability: float) -> float:
-        shaped = replace(load, arrival_variability=variability)
-        return forecast(shaped, question.today, question.budget).first_token_late
-
-    variability = _raised(first_token_late, load.arrival_variability, MOST_VARIABILITY, signals.first_token_late_ratio)
-    return replace(load, arrival_variability=variability)
+    today = mixed_engines(load, question.today.mixed, question.today.tokenBudget or question.budget)
+    if not isinstance(today, MixedEngines):  # overloaded, however requests arrive
+        return load
+    least = load.arrival_variability
+    burst = _raised(today.gaps_late, load.burst, MOST_BURST, signals.gaps_late_ratio)
+    variability = _raised(today.first_token_late, least, MOST_VARIABILITY, signals.first_token_late_ratio)
+    return replace(load, burst=burst, arrival_variability=variability)
 
 
 def no_more_than_seen(question: Question, load: Load) -> Load:

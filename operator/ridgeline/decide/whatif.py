@@ -37,32 +37,24 @@ cache, no lasting queues from before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, erfc, floor, fsum, isfinite, sqrt
-from operator import mul
+from math import erfc, fsum, isfinite, sqrt
 
-from ridgeline.decide.chance import NOTHING, either, late, late_rows, longer_wait, waiting
+from ridgeline.decide.chance import NOTHING, either, late, late_rows
+from ridgeline.decide.prompts import LateSteps, Prompts, Queue
 from ridgeline.decide.snapshot import Distribution, StepTimes
 
 KV_SHARE = 0.90
 HAND_OFF_SECONDS = 0.005
-CHUNK_DEPTHS = (0.125, 0.375, 0.625, 0.875)
-"""Where in a prompt its full chunks are looked at, as parts of its length."""
 MIXED_SHARE_A_QUEUE = 3
 """Routers go by requests in flight. Of mixed engines most of these decode, so that the count tells little of the queue:
 of 4, 8 and 16 as many first tokens are late as if three at a time shared one."""
-HORIZON_SECONDS = 360.0
-"""How far ahead a topology is judged: a queue that grows has this long to make requests late."""
 FIXED_POINT_ROUNDS = 4
 FEWEST_CHUNK_TOKENS = 16
 HEADROOM = 1.15
 FORECASTS_KEPT = 64
 """Calibration, scores and comparisons of one pass ask for the same forecasts again: some thirty different ones."""
-
-_Prompts = Sequence[tuple[float, float, float]]
-"""Tokens of prompts, their share, and the seconds that each adds to a step as a single chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,37 +115,81 @@ class _Lengths:
     context_mean: float
 
 
+@dataclass(frozen=True, slots=True)
+class MixedEngines:
+    """Mixed engines at their fixed point, which is the same however bursty arrivals are."""
+
+    load: Load
+    lengths: _Lengths
+    prompts: Prompts
+    rate: float
+    """Requests per second of one engine."""
+    batch: float
+    step: float
+    """Seconds of a step without prefill."""
+    steps_per_second: float
+    queue: Queue
+    late_steps: LateSteps
+
+    def first_token_late(self, variability: float) -> float:
+        """Share of requests whose first token comes late, with arrivals of this variability."""
+        return _first_token_late(self.load, self.prompts, self.queue, variability, self.step / 2.0)
+
+    def gaps_late(self, burst: float) -> float:
+        """Share of requests with too many late gaps, by this burst factor."""
+        chunk_late = _gaps_late(self.lengths, self.late_steps, burst * self.rate, self.steps_per_second)
+        return either(_step_late(self.load, self.lengths, self.batch), chunk_late)
+
+    def forecast(self) -> Forecast:
+        """For the load's own arrivals."""
+        load, kv_late = self.load, _kv_overflow(self.load, self.lengths, self.batch)
+        first_late, gaps_late = self.first_token_late(load.arrival_variability), self.gaps_late(load.burst)
+        kv_ratio = _kv_ratio(load, self.lengths, self.batch)
+        return Forecast(
+            missed=either(first_late, gaps_late, kv_late),
+            first_token_late=first_late,
+            gaps_late=gaps_late,
+            prefill_utilization=self.queue.utilization,
+            decode_utilization=max(self.step / load.inter_token_objective_seconds, kv_ratio),
+            decode_batch=self.batch,
+            decode_step_seconds=self.step,
+            worst_step_seconds=self.late_steps.longest_seconds,
+        )
+
+
+@lru_cache(FORECASTS_KEPT)
+def mixed_engines(load: Load, engines: int, token_budget: int) -> MixedEngines | Forecast:
+    """So many mixed engines with this token budget, at a load above 0; a forecast where that is more than they can do."""
+    rate = load.requests_per_second / max(1, engines)
+    lengths = _lengths(load.prompts, load.outputs)
+    prompts = Prompts.of(load.steps, lengths.prompts)
+    room, batch, step, busy = float(token_budget), 0.0, load.steps.fixed_seconds, 0.0
+    for _ in range(FIXED_POINT_ROUNDS):  # the room for prefill depends on the batch, the batch on the prefills' share
+        busy = rate * prompts.mean_seconds(room)
+        batch, step = _decode_batch(load, lengths, rate, busy)
+        room = token_budget - batch
+        if room < FEWEST_CHUNK_TOKENS:
+            return _overload(batch, step)
+    return MixedEngines(
+        load,
+        lengths,
+        prompts,
+        rate,
+        batch,
+        step,
+        steps_per_second=max(1e-9, 1.0 - busy) / step,
+        queue=prompts.queue(rate, min(max(1, engines), MIXED_SHARE_A_QUEUE), step, room),
+        late_steps=prompts.late_steps(rate, step, room, load.inter_token_objective_seconds),
+    )
+
+
 @lru_cache(FORECASTS_KEPT)
 def mixed(load: Load, engines: int, token_budget: int) -> Forecast:
     """Forecast for `engines` mixed engines with this token budget."""
     if load.requests_per_second <= 0.0:
         return IDLE
-    rate = load.requests_per_second / max(1, engines)
-    lengths = _lengths(load.prompts, load.outputs)
-    prompts = _as_single_chunks(load.steps, lengths)
-    room, batch, step, busy = float(token_budget), 0.0, load.steps.fixed_seconds, 0.0
-    for _ in range(FIXED_POINT_ROUNDS):  # the room for prefill depends on the batch, the batch on the prefills' share
-        busy = rate * _added_by_mean_prompt(load.steps, prompts, room)
-        batch, step = _decode_batch(load, lengths, rate, busy)
-        room = token_budget - batch
-        if room < FEWEST_CHUNK_TOKENS:
-            return _overload(batch, step)
-    queue = _prefill_queue(load, prompts, max(1, engines), min(max(1, engines), MIXED_SHARE_A_QUEUE), step, room)
-    kv_late = _kv_overflow(load, lengths, batch)
-    step_late = _step_late(load, lengths, batch)
-    chunk_late, worst = _gaps_late(load, lengths, prompts, rate, busy, step, room)
-    first_late = _first_token_late(load, prompts, queue, step / 2.0)
-    gaps_late = either(step_late, chunk_late)
-    return Forecast(
-        missed=either(first_late, gaps_late, kv_late),
-        first_token_late=first_late,
-        gaps_late=gaps_late,
-        prefill_utilization=queue.utilization,
-        decode_utilization=max(step / load.inter_token_objective_seconds, _kv_ratio(load, lengths, batch)),
-        decode_batch=batch,
-        decode_step_seconds=step,
-        worst_step_seconds=worst,
-    )
+    found = mixed_engines(load, engines, token_budget)
+    return found.forecast() if isinstance(found, MixedEngines) else found
 
 
 @lru_cache(FORECASTS_KEPT)
@@ -167,10 +203,10 @@ def split(load: Load, prefill: int, decode: int) -> Forecast:
     ingress, transfer = _transfer(load, lengths, rate_decode)
     if not isfinite(batch) or ingress >= 1.0:
         return _overload(batch, step, ingress)
-    prompts = _as_single_chunks(load.steps, lengths)
-    engines, room = max(1, prefill), float(load.maximum_tokens)
-    queue = _prefill_queue(load, prompts, engines, engines, load.steps.fixed_seconds, room)
-    first_late = _first_token_late(load, prompts, queue, HAND_OFF_SECONDS + step, transfer)
+    prompts = Prompts.of(load.steps, lengths.prompts)
+    rate_prefill = load.requests_per_second / max(1, prefill)
+    queue = prompts.queue(rate_prefill, max(1, prefill), load.steps.fixed_seconds, float(load.maximum_tokens))
+    first_late = _first_token_late(load, prompts, queue, load.arrival_variability, HAND_OFF_SECONDS + step, transfer)
     gaps_late = _step_late(load, lengths, batch)
     kv_ratio = _kv_ratio(load, lengths, batch)
     return Forecast(
@@ -243,106 +279,32 @@ def _decode_batch(load: Load, lengths: _Lengths, rate: float, busy: float) -> tu
     return batch, steps.fixed_seconds + growth * max(1.0, batch)
 
 
-def _as_single_chunks(steps: StepTimes, lengths: _Lengths) -> _Prompts:
-    return [(tokens, share, steps.prefill_seconds(tokens)) for tokens, share in lengths.prompts]
-
-
-def _added_by_mean_prompt(steps: StepTimes, prompts: _Prompts, room: float) -> float:
-    """What the chunks of a prompt add to their steps, on average, full chunks at no depth."""
-    full_seconds, mean = steps.prefill_seconds(room), 0.0
-    for tokens, share, seconds in prompts:
-        if full := floor(tokens / room):
-            seconds = full * full_seconds + steps.prefill_seconds(tokens - full * room)
-        mean += share * seconds
-    return mean
-
-
-@dataclass(frozen=True, slots=True)
-class _Queue:
-    services: Sequence[float]
-    """Seconds from the first step of each prompt to the end of its last."""
-    utilization: float
-    variance: float
-    """Of the queue's length in seconds, for each second."""
-    waiting: float
-    """Probability that a prompt has to wait, as all engines that share the queue are busy."""
-
-    def longer_wait(self, seconds: float) -> float:
-        """Probability that a request waits longer than this."""
-        if self.utilization <= 0.0:
-            return float(seconds <= 0.0)
-        return self.waiting * longer_wait(seconds, self.utilization - 1.0, self.variance, HORIZON_SECONDS)
-
-
-def _prefill_queue(load: Load, prompts: _Prompts, engines: int, together: int, step: float, room: float) -> _Queue:
-    """The queue that `together` of the engines share, with steps of `step` and what `room` tokens add to them."""
-    rate = load.requests_per_second / engines
-    alone, shared = [], []  # with steps for itself; with steps that are always full
-    for tokens, _, seconds in prompts:
-        if full := floor(tokens / room):
-            # Full chunks lie half their prompt deep on average, so that the pairs of all chunks add up to tokens² / 2.
-            seconds = full * load.steps.prefill_seconds(room, (full - 1) * room / 2.0)
-            seconds += load.steps.prefill_seconds(tokens - full * room, full * room)
-        alone.append(ceil(tokens / room) * step + seconds)
-        depth = max(0.0, tokens - room) / 2.0
-        shared.append(tokens / room * (step + load.steps.prefill_seconds(room, depth)))
-    shares = [share for _, share, _ in prompts]
-    sharing = min(1.0, rate * fsum(map(mul, shares, shared)))
-    services = [(1.0 - sharing) * own + sharing * full for own, full in zip(alone, shared, strict=True)]
-    utilization = rate * fsum(map(mul, services, shares))
-    squares = fsum(s * s * share for s, share in zip(services, shares, strict=True))
-    variance = rate * squares * (load.arrival_variability + 1.0) / 2.0 / together
-    return _Queue(services, utilization, variance, waiting(together, utilization))
-
-
 def _first_token_late(
-    load: Load, prompts: _Prompts, queue: _Queue, extra: float, transfer_seconds_per_token: float = 0.0
+    load: Load, prompts: Prompts, queue: Queue, variability: float, extra: float, transfer: float = 0.0
 ) -> float:
-    """Share of requests whose first token comes late."""
-    objective, missed = load.first_token_objective_seconds, 0.0
+    """Share of requests whose first token comes late: `extra` seconds, and `transfer` a token, after its prefill."""
+    objective, longer_wait, missed = load.first_token_objective_seconds, queue.longer_wait(variability), 0.0
     own = [
-        service + extra + tokens * transfer_seconds_per_token
-        for (tokens, _, _), service in zip(prompts, queue.services, strict=True)
+        service + extra + tokens * transfer
+        for (tokens, _), service in zip(prompts.lengths, queue.services, strict=True)
     ]
     slowest = max(own)
-    if late(slowest, objective) < NOTHING and queue.longer_wait(objective - slowest) == 0.0:
+    if late(slowest, objective) < NOTHING and longer_wait(objective - slowest) == 0.0:
         return 0.0
-    for (_, share, _), seconds in zip(prompts, own, strict=True):
-        missed += share * either(late(seconds, objective), queue.longer_wait(objective - seconds))
+    for (_, share), seconds in zip(prompts.lengths, own, strict=True):
+        missed += share * either(late(seconds, objective), longer_wait(objective - seconds))
     return min(1.0, missed)
 
 
-def _gaps_late(
-    load: Load, lengths: _Lengths, prompts: _Prompts, rate: float, busy: float, step: float, room: float
-) -> tuple[float, float]:
-    """Share of requests with too many gaps made late by prefills, and the longest step there is."""
-    steps, objective = load.steps, load.inter_token_objective_seconds
-    prompt_mean = fsum(share * tokens for tokens, share, _ in prompts)
-    late_steps, prompts_with, worst = 0.0, 0.0, step
-    for tokens, share, alone in prompts:
-        rest, rest_alone, own_late = tokens, alone, 0.0
-        if full := floor(tokens / room):
-            rest = tokens - full * room
-            rest_alone = steps.prefill_seconds(rest)
-            # The deeper a chunk lies in its prompt, the longer it takes: a few depths stand for all.
-            full_seconds = [step + steps.prefill_seconds(room, depth * full * room) for depth in CHUNK_DEPTHS]
-            own_late = full * fsum(late(seconds, objective) for seconds in full_seconds) / len(CHUNK_DEPTHS)
-            worst = max(worst, *full_seconds)
-        if rest >= 1.0:
-            # Prompts that arrive during a step share the next: a rest is seldom alone on a busy engine.
-            joined = min(room, rest + rate * prompt_mean * (step + rest_alone))
-            rest_seconds = step + steps.prefill_seconds(joined, full * room)
-            own_late += late(rest_seconds, objective)
-            worst = max(worst, rest_seconds)
-        late_steps += share * own_late
-        prompts_with += share * min(1.0, own_late)
-    if late_steps <= 0.0:
-        return 0.0, worst
-    steps_per_second = max(1e-9, 1.0 - busy) / step
-    share_late = min(1.0, load.burst * rate * late_steps / steps_per_second)
-    row = max(1.0, late_steps / max(prompts_with, 1e-12))
-    missed = fsum(share * late_rows(max(0.0, tokens - 1.0), share_late, row) for tokens, share in lengths.outputs)
-    return min(1.0, missed), worst
+def _gaps_late(lengths: _Lengths, late_steps: LateSteps, rate: float, steps_per_second: float) -> float:
+    """Share of requests with too many gaps made late by prompts that come to their engine at this rate."""
+    if late_steps.a_prompt <= 0.0:
+        return 0.0
+    share_late = min(1.0, rate * late_steps.a_prompt / steps_per_second)
+    missed = fsum(
+        share * late_rows(max(0.0, tokens - 1.0), share_late, late_steps.in_a_row) for tokens, share in lengths.outputs
+    )
+    return min(1.0, missed)
 
 
 def _kv_ratio(load: Load, lengths: _Lengths, batch: float) -> float:
