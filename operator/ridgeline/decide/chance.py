@@ -30,7 +30,7 @@ def late_rows(gaps: float, share_late: float, row: float) -> float:
     """Probability that a request with so many gaps meets more late ones than it may."""
     if gaps < 1.0 or share_late <= 0.0:
         return 0.0
-    row = min(row, max(1.0, gaps))
+    row = min(row, gaps)
     needed = floor(LATE_GAPS_SHARE * gaps / row) + 1
     mean = gaps * share_late / row
     as_many, more = _poisson_tails(needed, mean)

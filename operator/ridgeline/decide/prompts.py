@@ -81,6 +81,7 @@ class Prompts:
     def queue(self, rate: float, engines: int, step: float, room: float) -> Queue:
         """The queue that so many engines share, each of which gets so many requests per second."""
         prefill_seconds = self.steps.prefill_seconds
+        full_step = step + prefill_seconds(room)
         alone, shared = [], []  # with steps for itself; with steps that are always full
         for (tokens, _), seconds in zip(self.lengths, self.single_chunks, strict=True):
             if full := floor(tokens / room):
@@ -88,8 +89,8 @@ class Prompts:
                 seconds = full * prefill_seconds(room, (full - 1) * room / 2.0)
                 seconds += prefill_seconds(tokens - full * room, full * room)
             alone.append(ceil(tokens / room) * step + seconds)
-            depth = max(0.0, tokens - room) / 2.0
-            shared.append(tokens / room * (step + prefill_seconds(room, depth)))
+            deep = step + prefill_seconds(room, (tokens - room) / 2.0) if tokens > room else full_step
+            shared.append(tokens / room * deep)
         shares = [share for _, share in self.lengths]
         sharing = min(1.0, rate * fsum(map(mul, shares, shared)))
         services = [(1.0 - sharing) * own + sharing * full for own, full in zip(alone, shared, strict=True)]
@@ -100,7 +101,7 @@ class Prompts:
     def late_steps(self, rate: float, step: float, room: float, objective: float) -> LateSteps:
         """Steps longer than the objective, on an engine that gets so many requests per second."""
         prefill_seconds = self.steps.prefill_seconds
-        mean_tokens = fsum(share * tokens for tokens, share in self.lengths)
+        rate_tokens = rate * fsum(share * tokens for tokens, share in self.lengths)
         late_steps, prompts_with, longest = 0.0, 0.0, step
         for (tokens, share), alone in zip(self.lengths, self.single_chunks, strict=True):
             rest, rest_alone, own_late = tokens, alone, 0.0
@@ -113,7 +114,7 @@ class Prompts:
                 longest = max(longest, *chunks)
             if rest >= 1.0:
                 # Prompts that arrive during a step share the next: a rest is seldom alone on a busy engine.
-                joined = min(room, rest + rate * mean_tokens * (step + rest_alone))
+                joined = min(room, rest + rate_tokens * (step + rest_alone))
                 seconds = step + prefill_seconds(joined, full * room)
                 own_late += late(seconds, objective)
                 longest = max(longest, seconds)

@@ -225,21 +225,16 @@ def split(load: Load, prefill: int, decode: int) -> Forecast:
 # ---------------------------------------------------------------- parts
 
 
-@lru_cache(FORECASTS_KEPT)
-def _lengths(prompts: Distribution, outputs: Distribution) -> _Lengths:
-    return _Lengths(
-        prompts=_shares(prompts),
-        outputs=_shares(outputs),
-        prompt_mean=max(1.0, _mean(prompts, 1)),
-        output_mean=max(1.0, _mean(outputs, 1)),
-        context_mean=mean_context(prompts, outputs),
-    )
-
-
 def mean_context(prompts: Distribution, outputs: Distribution) -> float:
     """Tokens in the context of a decode, on average over the steps of all requests."""
-    output = max(1.0, _mean(outputs, 1))
-    return max(1.0, _mean(prompts, 1)) + _mean(outputs, 2) / (2.0 * output)
+    return _lengths(prompts, outputs).context_mean
+
+
+@lru_cache(FORECASTS_KEPT)
+def _lengths(prompts: Distribution, outputs: Distribution) -> _Lengths:
+    prompt_mean, output_mean = max(1.0, _mean(prompts, 1)), max(1.0, _mean(outputs, 1))
+    context_mean = prompt_mean + _mean(outputs, 2) / (2.0 * output_mean)
+    return _Lengths(_shares(prompts), _shares(outputs), prompt_mean, output_mean, context_mean)
 
 
 def _mean(distribution: Distribution, power: int) -> float:
@@ -301,9 +296,8 @@ def _gaps_late(lengths: _Lengths, late_steps: LateSteps, rate: float, steps_per_
     if late_steps.a_prompt <= 0.0:
         return 0.0
     share_late = min(1.0, rate * late_steps.a_prompt / steps_per_second)
-    missed = fsum(
-        share * late_rows(max(0.0, tokens - 1.0), share_late, late_steps.in_a_row) for tokens, share in lengths.outputs
-    )
+    row = late_steps.in_a_row
+    missed = fsum(share * late_rows(tokens - 1.0, share_late, row) for tokens, share in lengths.outputs)
     return min(1.0, missed)
 
 
