@@ -124,10 +124,11 @@ class MixedEngines:
     prompts: Prompts
     rate: float
     """Requests per second of one engine."""
+    busy: float
+    """Share of its time that prefills take."""
     batch: float
     step: float
     """Seconds of a step without prefill."""
-    steps_per_second: float
     queue: Queue
     late_steps: LateSteps
 
@@ -137,8 +138,17 @@ class MixedEngines:
 
     def gaps_late(self, burst: float) -> float:
         """Share of requests with too many late gaps, by this burst factor."""
-        chunk_late = _gaps_late(self.lengths, self.late_steps, burst * self.rate, self.steps_per_second)
-        return either(_step_late(self.load, self.lengths, self.batch), chunk_late)
+        return either(_step_late(self.load, self.lengths, self.batch), self._chunk_late(burst))
+
+    def _chunk_late(self, burst: float) -> float:
+        """Share of requests with too many gaps made late by prefills."""
+        late_steps = self.late_steps
+        if late_steps.a_prompt <= 0.0:
+            return 0.0
+        steps_per_second = max(1e-9, 1.0 - self.busy) / self.step
+        share_late, row = min(1.0, burst * self.rate * late_steps.a_prompt / steps_per_second), late_steps.in_a_row
+        missed = fsum(share * late_rows(tokens - 1.0, share_late, row) for tokens, share in self.lengths.outputs)
+        return min(1.0, missed)
 
     def forecast(self) -> Forecast:
         """For the load's own arrivals."""
@@ -175,9 +185,9 @@ def mixed_engines(load: Load, engines: int, token_budget: int) -> MixedEngines |
         lengths,
         prompts,
         rate,
+        busy,
         batch,
         step,
-        steps_per_second=max(1e-9, 1.0 - busy) / step,
         queue=prompts.queue(rate, min(max(1, engines), MIXED_SHARE_A_QUEUE), step, room),
         late_steps=prompts.late_steps(rate, step, room, load.inter_token_objective_seconds),
     )
@@ -288,16 +298,6 @@ def _first_token_late(
         return 0.0
     for (_, share), seconds in zip(prompts.lengths, own, strict=True):
         missed += share * either(late(seconds, objective), longer_wait(objective - seconds))
-    return min(1.0, missed)
-
-
-def _gaps_late(lengths: _Lengths, late_steps: LateSteps, rate: float, steps_per_second: float) -> float:
-    """Share of requests with too many gaps made late by prompts that come to their engine at this rate."""
-    if late_steps.a_prompt <= 0.0:
-        return 0.0
-    share_late = min(1.0, rate * late_steps.a_prompt / steps_per_second)
-    row = late_steps.in_a_row
-    missed = fsum(share * late_rows(tokens - 1.0, share_late, row) for tokens, share in lengths.outputs)
     return min(1.0, missed)
 
 
