@@ -9,9 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ridgeline.decide.chance import either, late
 from ridgeline.decide.snapshot import Distribution, Signals, StepTimes
 from ridgeline.decide.step_times import step_times
-from ridgeline.decide.whatif import Forecast, Load, mixed, split
+from ridgeline.decide.whatif import Forecast, Load, MixedEngines, mixed, mixed_engines, split
 from tests.decide.fleets import CHAT_OUTPUTS, CHAT_PROMPTS, LLAMA_8B, LLAMA_70B, ONE_THREAD, small_fleet
 
 BUDGETS = (128, 256, 512, 1024, 2048, 4096, 8192)
@@ -194,6 +195,37 @@ def test_more_load_misses_more(rate: float, factor: float) -> None:
         assert mixed(more, 8, budget).missed >= mixed(less, 8, budget).missed - 0.02
     for prefill in range(1, 8):
         assert split(more, prefill, 8 - prefill).missed >= split(less, prefill, 8 - prefill).missed - 0.02
+
+
+rates, first_tokens = st.floats(0.5, 100.0), st.floats(0.05, 10.0)
+
+
+@settings(deadline=None)
+@given(rates, first_tokens, st.sampled_from(BUDGETS), st.floats(1.0, 8.0), st.floats(0.0, 30.0))
+def test_mixed_engines_answer_for_any_arrivals_as_a_forecast_for_these_does(
+    rate: float, first_token: float, budget: int, burst: float, variability: float
+) -> None:
+    of = load(LLAMA_70B, rate, first_token, 0.05)
+    found = mixed_engines(of, 8, budget)
+    shaped = mixed(replace(of, burst=burst, arrival_variability=variability), 8, budget)
+    if isinstance(found, MixedEngines):
+        assert found.gaps_late(burst) == shaped.gaps_late
+        assert found.first_token_late(variability) == shaped.first_token_late
+    else:
+        assert found == shaped  # overloaded, however requests arrive
+
+
+@settings(deadline=None)
+@given(rates, first_tokens, st.sampled_from(BUDGETS))
+def test_late_first_tokens_are_those_of_all_prompts(rate: float, first_token: float, budget: int) -> None:
+    found = mixed_engines(load(LLAMA_70B, rate, first_token, 0.05), 8, budget)
+    if not isinstance(found, MixedEngines):
+        return
+    waits, missed = found.queue.longer_wait(1.5), 0.0
+    for (_, share), service in zip(found.prompts.lengths, found.queue.services, strict=True):
+        own = service + found.step / 2.0
+        missed += share * either(late(own, first_token), waits(first_token - own))
+    assert found.first_token_late(1.5) == min(1.0, missed)
 
 
 def chat_prompts(scale: float) -> Distribution:
