@@ -59,6 +59,8 @@ MIXED = tuple(f"mixed:{tokens}" for tokens in (512, 1024, 256, 2048, 4096, 8192)
 SPLITS = tuple(f"split:{prefill}" for prefill in (6, 5, 4, 7, 3, 2, 1))
 STATICS = MIXED[:1] + SPLITS[:2] + MIXED[1:] + SPLITS[2:]
 """The likely best first: the others only have to fail at its rate."""
+BEST = "best"
+"""Stands for the static choice that carries most of a draw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +227,13 @@ def run(
     have = {key_of(row) for row in policy_table.read_rows(rows_file, key_of)}
     rates: dict[str, Any] = json.loads(rates_file.read_text()) if rates_file.exists() else {}
 
-    def wanted(draw: Draw) -> list[tuple[Any, ...]]:
-        return [(*draw, *part) for part in parts if (*draw, *part) not in have]
-
     def name(draw: Draw) -> str:
         return " ".join(map(str, draw))
+
+    def wanted(draw: Draw) -> list[tuple[Any, ...]]:
+        best = rates.get(name(draw), {}).get("best", BEST)
+        keys = ((*draw, *(best if each == BEST else each for each in part)) for part in parts)
+        return [key for key in dict.fromkeys(keys) if key not in have]
 
     to_search = deque(draw for draw in draws if wanted(draw) and name(draw) not in rates)
     ready = deque((key, rates[name(draw)]) for draw in draws if name(draw) in rates for key in wanted(draw))
@@ -273,7 +277,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_draws(parser, cases=list(CASES), kinds=list(mixes.KINDS), draws=[1, 2, 3], levels=[0.8, 1.0])
     parser.add_argument(
-        "--policies", default="statics,ridgeline", help="names as of ridgeline replay; statics: all [%(default)s]"
+        "--policies",
+        default="statics,ridgeline",
+        help="names as of ridgeline replay; statics: all, best: the one that carries most [%(default)s]",
     )
     parser.add_argument("--variant", help="keep the rows of ridgeline as ridgeline@VARIANT")
     parser.add_argument("--processes", type=int, default=2)
@@ -285,7 +291,8 @@ def main() -> int:
         return 0
     policies = [p for name in options.policies.split(",") for p in (STATICS if name == "statics" else [name])]
     for name in policies:
-        controller(name, CASES["8b"].plant())
+        if name != BEST:
+            controller(name, CASES["8b"].plant())
     if options.variant:
         policies = [f"{name}@{options.variant}" if name == "ridgeline" else name for name in policies]
     parts = [(level, name) for level in options.levels for name in policies]
@@ -329,6 +336,7 @@ def selected(
 
 def names(known: Iterable[str]) -> Any:
     """A type of arguments: names of these, by commas."""
+
     def read(text: str) -> list[str]:
         if unknown := [name for name in text.split(",") if name not in known]:
             raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are {', '.join(known)}")
