@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from statistics import median
 
 from ridgeline.cost.efficiency import Efficiency
@@ -86,8 +87,7 @@ def shape_of(point: MeasuredPoint) -> ModelShape:
         catalogue.UnknownModel: if the model has no known shape.
         UnsupportedModel: if the model or its format has no known roofline.
     """
-    config = catalogue.find_model(point.model)
-    return ModelShape.from_config(config, point.weights or None, parallelism=Parallelism(point.tensor_parallel))
+    return _shape(point.model, point.weights or None, point.tensor_parallel)
 
 
 def cost_of(point: MeasuredPoint, efficiency: Efficiency | None = None) -> EngineCost:
@@ -111,6 +111,12 @@ def batch_milliseconds(point: MeasuredPoint, cost: StepCost) -> dict[str, float]
         "prompt_time_ms": 1e3 * cost.seconds(prompts, pairs, 0, 0, 0, batch),
         "token_time_ms": 1e3 * cost.seconds(0, 0, 0, batch, context_tokens, batch),
     }
+
+
+@cache
+def _shape(model: str, weights: str | None, gpus: int) -> ModelShape:
+    """Points share few models, and a fit asks for each hundreds of times: reading one takes longer than its steps."""
+    return ModelShape.from_config(catalogue.find_model(model), weights, parallelism=Parallelism(gpus))
 
 
 def _evaluate(point: MeasuredPoint, serving: Serving | None) -> Outcome:
