@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 from statistics import median
@@ -213,9 +213,57 @@ def fitted(fit: Fit, points: Sequence[MeasuredPoint], start: Sequence[float]) ->
     return descend(loss, start)
 
 
-def report(
-    fit: Fit, points: Sequence[MeasuredPoint], start: Sequence[float], group: Callable[[MeasuredPoint], Hashable]
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Points whose constants are fitted together."""
+
+    title: str
+    """With the constants and their units."""
+    holds: Callable[[MeasuredPoint], bool]
+    fit: Fit
+    start: Sequence[float]
+    """Constants from which the fit begins."""
+    group: Callable[[MeasuredPoint], str]
+    """What is left out together."""
+
+    def of(self, points: Iterable[MeasuredPoint]) -> list[MeasuredPoint]:
+        """Those that belong to it."""
+        return [point for point in points if self.holds(point)]
+
+
+SERVING = Family(
+    "Serving runs: microseconds per layer, milliseconds per request, shared prefix in tokens; median errors",
+    lambda point: point.serving and not shape_of(point).experts,
+    serving_milliseconds, (32.0, 8.0, 150.0), lambda point: point.model,
+)  # fmt: skip
+EXPERTS = Family(
+    "Serving runs with experts: microseconds per layer of experts",
+    lambda point: point.serving and bool(shape_of(point).experts),
+    expert_milliseconds, (100.0,), lambda point: f"row {point.id}",
+)  # fmt: skip
+BATCHES = Family(
+    "Batches under vLLM of 2023: GEMM, weights, attention, ring GB/s, microseconds per launch, sequence",
+    lambda point: not point.serving,
+    batch_milliseconds_2023, (0.6, 0.8, 0.4, 80.0, 350.0, 280.0), lambda point: f"row {point.id}",
+)  # fmt: skip
+
+
+def left_out(
+    family: Family, points: Iterable[MeasuredPoint]
+) -> Iterator[tuple[str, list[float], list[MeasuredPoint]]]:
+    """Each group of a family, the constants that fit its other points best, and the group's own points.
+
+    Nothing where there is only one group: what is left would be no points at all.
+    """
+    members = family.of(points)
+    groups = sorted({family.group(point) for point in members})
+    for name in groups if len(groups) > 1 else ():
+        others = [point for point in members if family.group(point) != name]
+        constants = fitted(family.fit, others, family.start)
+        yield name, constants, [point for point in members if family.group(point) == name]
+
+
+def report(family: Family, points: Sequence[MeasuredPoint]) -> None:
     """Prints the constants, in-sample errors, and the errors of each group with constants fitted without it."""
 
     def line(what: str, constants: Sequence[float], errors: Sequence[tuple[str, float]]) -> None:
@@ -223,14 +271,14 @@ def report(
         medians = (f"{name} {100 * median(abs(e) for n, e in errors if n == name):5.1f} %" for name in columns)
         print(f"  {what:24} {', '.join(f'{value:.4g}' for value in constants):44} {'  '.join(medians)}")
 
-    constants = fitted(fit, points, start)
-    line("all", constants, list(errors_of(fit, constants, points)))
+    print(f"\n{family.title}")
+    members = family.of(points)
+    constants = fitted(family.fit, members, family.start)
+    line("all", constants, list(errors_of(family.fit, constants, members)))
     unseen: list[tuple[str, float]] = []
-    for left_out in sorted({group(point) for point in points}, key=str):
-        others = [point for point in points if group(point) != left_out]
-        constants = fitted(fit, others, start)
-        errors = list(errors_of(fit, constants, [point for point in points if group(point) == left_out]))
-        line(f"without {left_out}", constants, errors)
+    for name, constants, group in left_out(family, points):
+        errors = list(errors_of(family.fit, constants, group))
+        line(f"without {name}", constants, errors)
         unseen += errors
     line("on what was left out", (), unseen)
 
@@ -241,16 +289,8 @@ def main() -> int:
     parser.add_argument("--points", type=Path, required=True, metavar="FILE.csv", help="measured points")
     points = read_points(parser.parse_args().points.read_text(encoding="utf-8").splitlines())
     fit_kernels()
-    print("\nServing runs: microseconds per layer, milliseconds per request, shared prefix in tokens; median errors")
-    serving = [point for point in points if point.serving and not shape_of(point).experts]
-    report(serving_milliseconds, serving, (32.0, 8.0, 150.0), lambda point: point.model)
-    print("\nServing runs with experts: microseconds per layer of experts")
-    experts = [point for point in points if point.serving and shape_of(point).experts]
-    report(expert_milliseconds, experts, (100.0,), lambda point: f"row {point.id}")
-    print("\nBatches under vLLM of 2023: GEMM, weights, attention, ring GB/s, microseconds per launch, sequence")
-    batches = [point for point in points if not point.serving]
-    start = (0.6, 0.8, 0.4, 80.0, 350.0, 280.0)
-    report(batch_milliseconds_2023, batches, start, lambda point: f"row {point.id}")
+    for family in (SERVING, EXPERTS, BATCHES):
+        report(family, points)
     return 0
 
 

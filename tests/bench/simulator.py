@@ -4,7 +4,8 @@
 
 Plays Azure's conversation trace on engines of Llama-3.1-70B with four H100 each. Without the file, a trace with its
 published statistics is generated (Poisson arrivals at 5.53/s, lengths between its percentiles), and the output says so.
-Reading the trace is timed apart. The best of the repetitions counts: other programs only ever add.
+Reading the trace is not timed. Processor time is counted, and the least of the repetitions counts, which take turns:
+other programs only ever add.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ridgeline.api.fleet import FleetSpec
@@ -32,13 +33,22 @@ from ridgeline_exporters.roofline import catalogue, hardware
 from ridgeline_exporters.roofline.bounds import Roof
 from ridgeline_exporters.roofline.model import ModelShape
 from ridgeline_exporters.roofline.parallelism import Parallelism
+from tests.bench.figures import Figure
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "azure-2023-conv.csv"
+"""Beside the repository in some workplaces; not part of it."""
 SECONDS, REQUESTS_PER_SECOND = 3501.7, 5.53
 
+ENGINES = 8
 GPUS_PER_ENGINE = 4
 KV_TOKENS = 470_000
 """KV that four H100 hold beside the weights of this model, in tokens."""
+REPEAT = 3
+GROWTH = 8
+"""Times that the trace is longer when the time for each request is compared."""
+LEAST_TIMES_REAL_TIME = 2000.0
+LINEAR = (0.8, 1.25)
+"""Between these, a request of the long trace takes as long as one of the short."""
 
 
 def generated(seconds: float = SECONDS, seed: int = 1) -> Iterator[Arrival]:
@@ -50,91 +60,147 @@ def generated(seconds: float = SECONDS, seed: int = 1) -> Iterator[Arrival]:
         now += dice.expovariate(REQUESTS_PER_SECOND)
 
 
-def settings(engines: int, shape: ModelShape, link_bytes_per_second: float) -> FleetSettings:
-    """The fleet of this benchmark."""
-    return FleetSettings(
-        engines=engines,
-        engine=EngineSettings(kv_blocks=KV_TOKENS // 16),
-        kv_bytes_per_token=shape.kv_bytes_per_token,
-        link_bytes_per_second=link_bytes_per_second,
-        first_token_objective_seconds=2.0,
-        inter_token_objective_seconds=0.05,
-    )
+def requests(trace: Path | None) -> tuple[list[Arrival], str]:
+    """Those of a trace, or generated ones, and what they are.
+
+    Raises:
+        OSError: the file cannot be read.
+        TraceError: nor understood.
+    """
+    if trace is None:
+        rows = list(generated())
+        return rows, f"{len(rows):,} generated requests with the statistics of Azure's conversation trace: no trace given"
+    with trace.open() as lines:
+        rows = list(read_trace(lines, trace.name))
+    return rows, f"{trace.name}, {len(rows):,} requests"
 
 
-def best(repeat: int, play: Callable[[], Fleet]) -> tuple[float, Fleet]:
-    """The least seconds of several runs."""
-    least, fleet = float("inf"), None
-    for _ in range(repeat):
-        started = time.perf_counter()
-        fleet = play()
-        least = min(least, time.perf_counter() - started)
-    assert fleet is not None
-    return least, fleet
+class Plays:
+    """The fleet of this benchmark, which plays arrivals under a controller.
+
+    Args:
+        engines: of the fleet.
+    """
+
+    def __init__(self, engines: int = ENGINES) -> None:
+        shape = ModelShape.from_config(
+            catalogue.find_model("meta-llama/Llama-3.1-70B"), parallelism=Parallelism(GPUS_PER_ENGINE)
+        )
+        accelerator = hardware.find("H100-SXM5-80GB")
+        self._cost = EngineCost(shape, accelerator)
+        self._work = PhaseWork(shape, Roof.of(accelerator, GPUS_PER_ENGINE))
+        self._settings = FleetSettings(
+            engines=engines,
+            engine=EngineSettings(kv_blocks=KV_TOKENS // 16),
+            kv_bytes_per_token=shape.kv_bytes_per_token,
+            link_bytes_per_second=GPUS_PER_ENGINE * 50e9,
+            first_token_objective_seconds=2.0,
+            inter_token_objective_seconds=0.05,
+        )
+        self._facts = Signals(kv_bytes_per_token=shape.kv_bytes_per_token, kv_capacity_tokens=float(KV_TOKENS))
+        spec = FleetSpec.model_validate(
+            {
+                "model": {"id": "m", "servedName": "m"},
+                "hardware": {"accelerator": "H100-SXM5-80GB", "perEngine": GPUS_PER_ENGINE},
+                "engine": {"image": "vllm"},
+                "replicas": engines,
+                "topology": {"policy": "Auto"},
+            }
+        )
+        self.controllers: tuple[Callable[[], Controller], ...] = (
+            lambda: StaticMixed(8192),
+            lambda: StaticMixed(512),
+            lambda: StaticSplit(max(1, engines * 5 // 8)),
+            lambda: RidgelinePolicy(spec),
+        )
+
+    def __call__(self, arrivals: Sequence[Arrival], make: Callable[[], Controller]) -> Fleet:
+        """Play them."""
+        results, controller = Results(), make()
+        fleet = Fleet(self._settings, self._cost, least_load(), results.done, work=self._work)
+        results.watch(fleet)
+        steer(fleet, controller, Observer(fleet, self._facts) if isinstance(controller, RidgelinePolicy) else None)
+        fleet.run(arrivals)
+        return fleet
+
+
+def least(
+    plays: Plays, what: Sequence[tuple[Sequence[Arrival], Callable[[], Controller]]], repeat: int
+) -> list[tuple[float, Fleet]]:
+    """Least seconds of a core that each of these takes, and the fleet afterwards; they take turns `repeat` times."""
+    found: list[tuple[float, Fleet]] = []
+    for turn in range(repeat):
+        for place, (arrivals, make) in enumerate(what):
+            started = time.process_time()
+            fleet = plays(arrivals, make)
+            seconds = time.process_time() - started
+            if not turn:
+                found.append((seconds, fleet))
+            elif seconds < found[place][0]:
+                found[place] = seconds, fleet
+    return found
+
+
+def speed(rows: Sequence[Arrival], what: str, repeat: int = REPEAT) -> list[Figure]:
+    """How many times faster than real time each controller is played, at the trace's own rate.
+
+    Args:
+        rows: the trace.
+        what: it is, for notes.
+        repeat: so often, for the least.
+    """
+    plays = Plays()
+    played = least(plays, [(rows, make) for make in plays.controllers], repeat)
+    note = f"simulated seconds for each second of a core, least of {repeat}; {ENGINES} engines; {what}"
+    return [
+        Figure(f"simulator, {make().name}", fleet.now / seconds, "x real time", None, note, above=LEAST_TIMES_REAL_TIME)
+        for make, (seconds, fleet) in zip(plays.controllers, played, strict=True)
+    ]
+
+
+def growth(rows: Sequence[Arrival], what: str, repeat: int = REPEAT) -> list[Figure]:
+    """How much more a request takes when there are more of them; arguments as those of `speed`."""
+    few = rows[: len(rows) // GROWTH]
+    plays = Plays()
+    makes = plays.controllers[1], plays.controllers[-1]
+    played = least(plays, [(part, make) for make in makes for part in (few, rows)], repeat)
+    figures = []
+    for place, make in enumerate(makes):
+        short, whole = (seconds / len(part) for (seconds, _), part in zip(played[2 * place :], (few, rows), strict=False))
+        note = (
+            f"time for each request of {len(rows):,} over that of the first {len(few):,}, "
+            f"{1e6 * whole:.0f} µs over {1e6 * short:.0f} µs, least of {repeat}; {what}"
+        )
+        low, high = LINEAR
+        figures.append(Figure(f"cost as traces grow, {make().name}", whole / short, "x", high, note, above=low))
+    return figures
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path, default=SHARED if SHARED.exists() else None)
-    parser.add_argument("--engines", type=int, default=8)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--engines", type=int, default=ENGINES)
+    parser.add_argument("--repeat", type=int, default=REPEAT)
     options = parser.parse_args()
-    started = time.perf_counter()
-    if options.trace is not None:
-        with options.trace.open() as lines:
-            rows = list(read_trace(lines, options.trace.name))
-        print(f"{options.trace.name}: {len(rows)} requests, read in {time.perf_counter() - started:.2f} s")
-    else:
-        rows = list(generated())
-        print(f"no trace given: {len(rows)} generated requests with the statistics of Azure's conversation trace")
-
-    shape = ModelShape.from_config(
-        catalogue.find_model("meta-llama/Llama-3.1-70B"), parallelism=Parallelism(GPUS_PER_ENGINE)
-    )
-    accelerator = hardware.find("H100-SXM5-80GB")
-    cost = EngineCost(shape, accelerator)
-    work = PhaseWork(shape, Roof.of(accelerator, GPUS_PER_ENGINE))
-    fleet_settings = settings(options.engines, shape, GPUS_PER_ENGINE * 50e9)
-    spec = FleetSpec.model_validate(
-        {
-            "model": {"id": "m", "servedName": "m"},
-            "hardware": {"accelerator": "H100-SXM5-80GB", "perEngine": GPUS_PER_ENGINE},
-            "engine": {"image": "vllm"},
-            "replicas": options.engines,
-            "topology": {"policy": "Auto"},
-        }
-    )
-    facts = Signals(kv_bytes_per_token=shape.kv_bytes_per_token, kv_capacity_tokens=float(KV_TOKENS))
-
-    def play(arrivals: list[Arrival], make: Callable[[], Controller]) -> Fleet:
-        results, controller = Results(), make()
-        fleet = Fleet(fleet_settings, cost, least_load(), results.done, work=work)
-        results.watch(fleet)
-        steer(fleet, controller, Observer(fleet, facts) if isinstance(controller, RidgelinePolicy) else None)
-        fleet.run(arrivals)
-        return fleet
-
-    controllers: list[Callable[[], Controller]] = [
-        lambda: StaticMixed(8192),
-        lambda: StaticMixed(512),
-        lambda: StaticSplit(max(1, options.engines * 5 // 8)),
-        lambda: RidgelinePolicy(spec),
-    ]
-    print(f"{'controller':<14} {'rate':>5} {'simulated s':>12} {'wall s':>7} {'x real time':>12} {'us a request':>13}")
+    rows, what = requests(options.trace)
+    print(what)
+    plays = Plays(options.engines)
+    print(f"{'controller':<14} {'rate':>5} {'simulated s':>12} {'core s':>7} {'x real time':>12} {'us a request':>13}")
     for factor in (1.0, 4.0):
         arrivals = list(faster(rows, factor))
-        for make in controllers:
-            wall, fleet = best(options.repeat, lambda a=arrivals, m=make: play(a, m))  # type: ignore[misc]
-            each = 1e6 * wall / len(rows)
+        played = least(plays, [(arrivals, make) for make in plays.controllers], options.repeat)
+        for make, (seconds, fleet) in zip(plays.controllers, played, strict=True):
+            each = 1e6 * seconds / len(rows)
             print(
-                f"{make().name:<14} {factor:>4g}x {fleet.now:>12.0f} {wall:>7.2f} {fleet.now / wall:>12.0f} {each:>13.1f}"
+                f"{make().name:<14} {factor:>4g}x {fleet.now:>12.0f} {seconds:>7.2f} {fleet.now / seconds:>12.0f} {each:>13.1f}"
             )
     print("time for each request as the trace grows, mixed 512:")
-    for share in (8, 4, 2, 1):
-        part = rows[: len(rows) // share]
-        wall, _ = best(options.repeat, lambda p=part: play(p, lambda: StaticMixed(512)))  # type: ignore[misc]
-        print(f"{len(part):>9} requests: {1e6 * wall / len(part):.1f} us each")
+    parts = [rows[: len(rows) // share] for share in (GROWTH, GROWTH // 2, GROWTH // 4, 1)]
+    for part, (seconds, _) in zip(
+        parts, least(plays, [(part, plays.controllers[1]) for part in parts], options.repeat), strict=True
+    ):
+        print(f"{len(part):>9} requests: {1e6 * seconds / len(part):.1f} us each")
 
 
 if __name__ == "__main__":

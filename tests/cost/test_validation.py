@@ -13,7 +13,7 @@ from ridgeline.cost.hardware import H100, REQUEST_SECONDS
 from ridgeline.cost.points import MeasuredPoint
 from ridgeline.cost.step_cost import EngineCost
 from ridgeline.cost.validation import NEEDS_SIMULATOR, SHARED_PREFIX_TOKENS, evaluate, median_errors, shape_of
-from tests.bench.fit_cost_model import errors_of, fitted, serving_milliseconds
+from tests.bench.fit_cost_model import SERVING, errors_of, fitted, left_out, serving_milliseconds
 from tests.cost.measured_points import (
     LAYER_MICROSECONDS,
     PREFIX_TOKENS,
@@ -52,12 +52,13 @@ def test_serving_runs_of_models_that_were_left_out_are_met_within_the_limits(
     """In their steady state, which stands for the queue of a lightly loaded engine."""
     points, origin = measured_points()
     record_property("points", origin)
-    points = dense(points, serving=True)
-    errors: list[tuple[str, float]] = []
-    for model in sorted({point.model for point in points}):
-        constants = fitted(serving_milliseconds, [point for point in points if point.model != model], START)
-        errors += errors_of(serving_milliseconds, constants, [point for point in points if point.model == model])
-    found = medians(errors)
+    found = medians(
+        [
+            error
+            for _, constants, group in left_out(SERVING, points)
+            for error in errors_of(serving_milliseconds, constants, group)
+        ]
+    )
     assert found["e2e_mean_ms"] < 0.06, origin
     assert found["itl_mean_ms"] < 0.06, origin
     assert found["ttft_mean_ms"] < 0.12, origin

@@ -15,11 +15,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ridgeline.__main__ import main as ridgeline
 from ridgeline.simulate.traces import Arrival
+from tests.bench.replay_memory import azure_lines
 from tests.bench.simulator import generated
 
 QUARTER_SECONDS = 900.0
@@ -39,12 +39,7 @@ def hour() -> Iterator[Arrival]:
 
 def write_trace(path: Path) -> None:
     """The requests in the format of Azure's traces."""
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    rows = [
-        f"{start + timedelta(seconds=each.seconds):%Y-%m-%d %H:%M:%S.%f},{each.prompt_tokens},{each.output_tokens}"
-        for each in hour()
-    ]
-    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
+    path.write_text("".join(azure_lines(hour())))
 
 
 def picture(report: Path, image: Path, width: int, height: int, *options: str) -> None:

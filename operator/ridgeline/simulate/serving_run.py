@@ -1,7 +1,7 @@
 """A published serving run, played on one simulated engine: requests of one size at a constant rate, for ten minutes.
 
-What clients saw also holds the time of a request outside the steps (`REQUEST_SECONDS`) and a prefix that the load
-generator's prompts share (`SHARED_PREFIX_TOKENS`); both are fitted constants of the cost room.
+What clients saw also holds the time of a request outside the steps and a prefix that the load generator's prompts share;
+both are fitted, like the constants of the cost model.
 """
 
 from __future__ import annotations
@@ -28,12 +28,19 @@ MOST_SEQUENCES = 128
 MILLISECONDS = 1000.0
 
 
-def serving_run(point: MeasuredPoint, cost: EngineCost) -> Mapping[str, float]:
+def serving_run(
+    point: MeasuredPoint,
+    cost: EngineCost,
+    request_seconds: float = REQUEST_SECONDS,
+    shared_prefix_tokens: float = SHARED_PREFIX_TOKENS,
+) -> Mapping[str, float]:
     """Milliseconds by column that clients of this engine see.
 
     Args:
         point: a serving run.
         cost: step times of its engine.
+        request_seconds: of a request outside the steps.
+        shared_prefix_tokens: with which every prompt begins; whole blocks of them are found in the cache.
     """
     first_tokens: list[float] = []
     wholes: list[float] = []
@@ -41,8 +48,8 @@ def serving_run(point: MeasuredPoint, cost: EngineCost) -> Mapping[str, float]:
 
     def done(request: Request, outcome: Outcome, now: float) -> None:
         assert request.first_token_at is not None
-        first_tokens.append(request.first_token_at - request.arrived_at + REQUEST_SECONDS)
-        wholes.append(now - request.arrived_at + REQUEST_SECONDS)
+        first_tokens.append(request.first_token_at - request.arrived_at + request_seconds)
+        wholes.append(now - request.arrived_at + request_seconds)
         gaps.append((now - request.first_token_at) / max(1, request.output_tokens - 1))
 
     budget = point.max_num_batched_tokens or BUDGET_TOKENS
@@ -52,7 +59,7 @@ def serving_run(point: MeasuredPoint, cost: EngineCost) -> Mapping[str, float]:
         kv_blocks=blocks, max_num_batched_tokens=budget, max_num_seqs=MOST_SEQUENCES, hash_tokens=BLOCK_TOKENS
     )
     fleet = Fleet(FleetSettings(1, engine, 1.0, inf, inf, inf), cost, least_load(), done)
-    fleet.run(_arrivals(point))
+    fleet.run(_arrivals(point, int(shared_prefix_tokens // BLOCK_TOKENS)))
     return {
         "ttft_mean_ms": MILLISECONDS * _mean(first_tokens),
         "ttft_p90_ms": MILLISECONDS * _quantile(first_tokens, 0.90),
@@ -63,11 +70,11 @@ def serving_run(point: MeasuredPoint, cost: EngineCost) -> Mapping[str, float]:
     }
 
 
-def _arrivals(point: MeasuredPoint) -> Iterator[Arrival]:
+def _arrivals(point: MeasuredPoint, shared_blocks: int) -> Iterator[Arrival]:
     """Requests at the point's rate; the first blocks of all prompts are the same, the others of each its own."""
     assert point.requests_per_second is not None
     blocks = point.prompt_tokens // BLOCK_TOKENS
-    shared = min(blocks, int(SHARED_PREFIX_TOKENS // BLOCK_TOKENS))
+    shared = min(blocks, shared_blocks)
     own = count(shared)
     for number in range(1, max(1, int(RUN_SECONDS * point.requests_per_second)) + 1):
         hashes = (*range(shared), *(next(own) for _ in range(blocks - shared)))
