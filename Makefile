@@ -81,8 +81,16 @@ lock:  ## resolve the lock files anew (needs uv)
 	uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --extra operator --extra gpu --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
 .PHONY: bench
-bench: setup  ## what the engine exporter costs, against its goals (make bench ARGS=--json)
+bench: setup  ## figures against their goals, 20 minutes (some: make bench ARGS="accuracy speed"; all: ARGS=--help)
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+.PHONY: bench-policy
+bench-policy: setup  ## the policy beside static choices on loads that shift, some hours (ARGS=--help; goes on where stopped)
+	@$(BIN)/python -m tests.bench.policy $(ARGS)
+
+.PHONY: bench-robustness
+bench-robustness: setup  ## the policy with wrong metrics and dead engines, ten minutes (ARGS=--help; goes on where stopped)
+	@$(BIN)/python -m tests.bench.robustness $(ARGS)
 
 # ---------------------------------------------------------------- the real tiers
 

@@ -41,7 +41,7 @@ class Part:
     """Figures that are measured together."""
 
     what: str
-    """With how long it takes."""
+    """With how long it takes, and what it needs."""
     measures: Sequence[tuple[str, Measure]]
     """What progress says, and what measures it."""
 
@@ -67,7 +67,7 @@ PARTS = {
         ],
     ),
     "scheduler": Part(
-        "its hooks on vLLM's own scheduler (a minute; needs the engines' environment)",
+        "its hooks on vLLM's own scheduler (needs the engines' environment)",
         [("scheduler cost", _real(engine_cost.scheduler_cost, "hooks, real scheduler"))],
     ),
     "throughput": Part(
