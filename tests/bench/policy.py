@@ -2,7 +2,7 @@
 
     python -m tests.bench.policy [--cases 70b-fp8] [--kinds abrupt,anti] [--draws 1-3] [--levels 0.8,1.0] \\
         [--policies ridgeline,statics] [--processes 2]
-    python -m tests.bench.policy --table
+    python -m tests.bench.policy --table | --markdown
 
 For each case (model and objectives, 8 engines of H100), kind of mix (`tests/bench/mixes.py`) and draw (a seed), the
 rate at which the best static choice meets the objectives of 90 % of the requests is searched first: that is level 1.
@@ -285,7 +285,11 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=ARTIFACTS, help="of rows and rates [artifacts/policy]")
     parser.add_argument("--table", action="store_true", help="print what is there, play nothing")
+    parser.add_argument("--markdown", action="store_true", help="print what is there for the docs, play nothing")
     options = parser.parse_args()
+    if options.markdown:
+        print(policy_table.markdown(selected(options)))
+        return 0
     if options.table:
         print(policy_table.table(selected(options)))
         return 0

@@ -13,6 +13,9 @@ from ridgeline.text_table import aligned
 SETTLED_SECONDS = 600.0
 """From then on a stationary load counts as settled."""
 DEFAULT = "mixed:8192"
+OWN = "ridgeline"
+BESIDE = (DEFAULT, "arrow", "dynamo", "wva", "heteroscale", "clairvoyant")
+"""What the docs show beside it."""
 
 Row = Mapping[str, Any]
 Group = tuple[str, str, float]
@@ -45,6 +48,58 @@ def table(rows: Sequence[Row]) -> str:
         head = ("case", "kind", "level", "policy", "minus", "mean", "worst", "best", "draws")
         parts += ["", "Points of attainment, draw by draw:", *aligned([head, *differences], left=5)]
     return "\n".join(parts)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """For the docs: Ridgeline beside the best static choice of each draw, and beside the rest, a line for each mix."""
+    groups = _groups(rows)
+    levels = sorted({level for _, _, level in groups})
+    head = ["model", "mix", *(f"at {level:g}" for level in levels)]
+    lines = [_line(head), _line(["---", "---", *("---:" for _ in levels)])]
+    for case, kind in sorted({(case, kind) for case, kind, _ in groups}):
+        cells = [_minus(groups.get((case, kind, level), []), "best static") for level in levels]
+        lines.append(_line([case, f"`{kind}`", *cells]))
+    for level in levels:
+        at = {group: members for group, members in groups.items() if group[2] == level}
+        others = sorted({row["policy"] for members in at.values() for row in members} & set(BESIDE), key=BESIDE.index)
+        lines += ["", f"At {level:g}:", "", _line(["model", "mix", "draws", "Ridgeline", "best static", *others])]
+        lines.append(_line(["---", "---", *("---:" for _ in range(3 + len(others)))]))
+        for (case, kind, _), members in at.items():
+            own = _attainments(row for row in members if row["policy"] == OWN)
+            if own:
+                best = [best for of_draw in _by_draw(members).values() if (best := _rival(of_draw, "best static"))]
+                rest = [_spread([r["attainment"] for r in members if r["policy"] == name]) for name in others]
+                lines.append(_line([case, f"`{kind}`", f"{len(own)}", _spread(own), _spread(best), *rest]))
+    return "\n".join(lines)
+
+
+def _minus(members: Iterable[Row], what: str) -> str:
+    """Points by which Ridgeline differs, draw by draw: the mean, and the worst."""
+    minus = [
+        100 * (of_draw[OWN] - other)
+        for of_draw in _by_draw(members).values()
+        if OWN in of_draw and (other := _rival(of_draw, what)) is not None
+    ]
+    return f"{_mean(minus):+.1f} ({min(minus):+.1f})" if minus else ""
+
+
+def _by_draw(members: Iterable[Row]) -> dict[int, dict[str, float]]:
+    by_draw: dict[int, dict[str, float]] = defaultdict(dict)
+    for row in members:
+        by_draw[row["draw"]][row["policy"]] = row["attainment"]
+    return by_draw
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Mean, least and most, in %."""
+    if not values:
+        return ""
+    spread = f" ({100 * min(values):.0f} to {100 * max(values):.0f})" if len(values) > 1 else ""
+    return f"{100 * _mean(values):.1f}{spread}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _policies(rows: Sequence[Row]) -> list[tuple[str, ...]]:

@@ -389,6 +389,8 @@ def test_steps_are_no_longer_than_explains_how_many_gaps_are_late() -> None:
     hopeless = big("mmmmmmmm", chat(30.0, missed_ratio=0.1, gaps_late_ratio=0.1), 8192)
     _, load, same = load_of(hopeless)
     assert same == load, "no pace explains that"
+    _, load, same = load_of(big("ppppppdd", chat(66.0, missed_ratio=0.1, gaps_late_ratio=0.1)))
+    assert same.steps == load.steps, "a split with full decode engines is held back"
 
 
 def test_the_first_board_comes_when_the_rules_have_seen_a_whole_window() -> None:

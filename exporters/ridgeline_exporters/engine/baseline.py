@@ -285,11 +285,6 @@ class DecodeBaseline:
         """The expected seconds, or None while unknown."""
         return self._regression.predict((1.0, float(sequences), float(kv_tokens)))
 
-    def terms(self) -> list[float] | None:
-        """Fixed seconds, those of a sequence and of a KV token, or None while they are not told apart."""
-        known = [term for term in self._regression.known_terms() if term is not None]
-        return known if len(known) == 3 else None
-
 
 class StepModel:
     """Seconds of any step: fixed + decode sequences + KV tokens of the decodes, and with prefill + step + tokens + pairs.
@@ -301,9 +296,13 @@ class StepModel:
 
     What decodes take is learned from steps without prefill, what chunks add to it from the others: in full steps
     decodes and chunks share the token budget, so that all terms at once take each for the other, and a line through
-    chunks of two sizes would halve the steps between them. Chunks are remembered by their size, to powers of two, since
-    a small token budget says nothing of the large chunks that a split will bring. Until there were enough steps of decodes alone, all terms
+    chunks of two sizes would halve the steps between them. Until there were enough steps of decodes alone, all terms
     are learned at once nevertheless, without that of the step: little is better than nothing.
+
+    Steps are bent where they turn from reading weights to computing, and a fleet that is divided anew meets other
+    batches and chunks at once. So the lines go through all sizes seen: batches and chunks are remembered by their size, to
+    powers of two, and steps count by their relative error. The stall's baseline has to be right for the batches of now
+    alone, and is learned apart.
     """
 
     TERMS = ("fixed", "decode_sequence", "kv_token", "prefill_token", "prefill_pair")
@@ -311,7 +310,8 @@ class StepModel:
 
     def __init__(self) -> None:
         self.decodes = DecodeBaseline()
-        """What steps without prefill take."""
+        """The stall's baseline."""
+        self._alone = RobustRegression(3)
         self._chunks = RobustRegression(3, spare=2, signed=frozenset({2}))
         self._first_chunks: list[tuple[int, int, int, int, float]] = []
         """Steps with prefill from before it was known what decodes take: the largest chunks, from the start-up budget."""
@@ -321,6 +321,9 @@ class StepModel:
         """Learn from a step."""
         if not prefill_tokens:
             self.decodes.add(sequences, kv_tokens, seconds)
+            if seconds > 0.0:
+                row = (1.0 / seconds, sequences / seconds, kv_tokens / seconds)
+                self._alone.add(row, 1.0, sequences.bit_length())
         elif self.decodes.samples >= WARM_UP_STEPS:
             for step in self._first_chunks:
                 self._add_chunk(*step)
@@ -328,23 +331,27 @@ class StepModel:
             self._add_chunk(sequences, kv_tokens, prefill_tokens, prefill_pairs, seconds)
         elif len(self._first_chunks) < WARM_UP_STEPS:
             self._first_chunks.append((sequences, kv_tokens, prefill_tokens, prefill_pairs, seconds))
-        if self.decodes.terms() is None:
+        if self._decode_terms() is None:
             row = (1.0, float(sequences), float(kv_tokens), float(prefill_tokens), float(prefill_pairs))
             self._at_once.add(row, seconds)
+
+    def _decode_terms(self) -> list[float] | None:
+        """Fixed seconds, those of a sequence and of a KV token, or None while they are not told apart."""
+        known = [term for term in self._alone.known_terms() if term is not None]
+        return known if len(known) == 3 else None
 
     def _add_chunk(
         self, sequences: int, kv_tokens: int, prefill_tokens: int, prefill_pairs: int, seconds: float
     ) -> None:
         undisturbed = self.decodes.seconds(sequences, kv_tokens)
         if undisturbed is not None and seconds > 0.0:
-            # By the length of the step, since steps scatter in proportion to it: else the largest alone would count.
             row = (prefill_tokens / seconds, prefill_pairs / seconds, 1.0 / seconds)
             self._chunks.add(row, 1.0 - undisturbed / seconds, prefill_tokens.bit_length())
 
     def terms(self) -> dict[str, float]:
         """The terms that are known."""
         values = dict(zip(self.TERMS, self._at_once.known_terms(), strict=True))
-        if decodes := self.decodes.terms():
+        if decodes := self._decode_terms():
             values.update(zip(self.TERMS, decodes, strict=False))
         token, pair, step = self._chunks.known_terms()
         if token is not None:

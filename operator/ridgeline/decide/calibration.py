@@ -58,9 +58,14 @@ def no_more_than_seen(question: Question, load: Load) -> Load:
 
 
 def _as_fast(question: Question, load: Load) -> Load:
-    """Gaps are seen at once: where more are late than may be, steps are still no longer than explains how many."""
+    """Gaps are seen at once: where more are late than may be, steps are still no longer than explains how many.
+
+    Not in a split: while its decode engines are full, slower prefill engines hold back what would make more of them late.
+    """
     seen = question.signals.gaps_late_ratio if question.signals else None
     if seen is None or not isfinite(seen) or tuned_lately(question):
+        return load
+    if seen > question.modelled_limit and question.split:
         return load
     limit = max(seen, question.modelled_limit)
     less = _least_taken_off(question, load, LEAST_PACE, limit, lambda forecast: forecast.gaps_late, _with_pace)
