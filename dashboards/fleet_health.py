@@ -83,9 +83,10 @@ def health() -> Row:
                 ),
                 graph(
                     "Learned step model",
-                    "Seconds of a step: fixed, and more for each decode, each KV token read and each prompt token.",
+                    "Seconds of a step: fixed, and more for each decode, KV token read, prompt token and pair of a prompt "
+                    "token with a key. Not drawn: what a step with prompts takes for itself, which may be below zero.",
                     SECONDS,
-                    Query(series("fleet:ridgeline_step_model:seconds"), "{{term}}"),
+                    Query(f"{series('fleet:ridgeline_step_model:seconds')} > 0", "{{term}}"),
                     logarithmic=True,
                 ),
                 graph(

@@ -13,13 +13,14 @@ from math import inf
 from pathlib import Path
 
 from ridgeline.simulate.traces import Arrival
-from tests.bench.figures import Figure
+from tests.bench.figures import Figure, not_measured
 from tests.bench.simulator import generated
 
 REQUESTS = 1_000_000
 POLICIES = ("ridgeline", "mixed:512")
 FLEET = ("--model", "llama-3.1-70b", "--tensor-parallel", "4", "--engines", "8")
 MOST_MEBIBYTES = 1024.0
+STATUS = Path("/proc/self/status")
 _REPLAY = """
 import sys
 from pathlib import Path
@@ -42,6 +43,8 @@ def azure_lines(arrivals: Iterable[Arrival]) -> Iterator[str]:
 
 def replay_memory(requests: int = REQUESTS) -> list[Figure]:
     """Most memory that the command ever held, of so many requests, and how that grows with them."""
+    if not STATUS.exists():
+        return [not_measured("memory of a replay", f"the system does not tell it ({STATUS} is Linux's)")]
     with tempfile.TemporaryDirectory() as folder:
         few, many = (_most_bytes(Path(folder), count) for count in (requests // 10, requests))
     each = (many - few) / (requests - requests // 10)

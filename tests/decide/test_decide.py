@@ -402,6 +402,17 @@ def test_the_first_board_comes_when_the_rules_have_seen_a_whole_window() -> None
         assert [board.time for board in history.boards] == ([at] if seconds > 45.0 else [])
 
 
+def test_what_is_seen_within_a_window_of_a_pause_leaves_no_board() -> None:
+    seen, history = snapshot("mm", BUSY, rules_window_seconds=45.0), History()
+    quiet = replace(BUSY, requests_per_second=0.0)
+    for seconds, signals in ((0.0, quiet), (50.0, quiet), (100.0, BUSY), (120.0, BUSY), (130.0, quiet), (140.0, BUSY)):
+        at = NOW + seconds
+        fresh = replace(seen, signals=replace(signals, sampled_at=at))
+        history = once(fresh, TIGHT, history=history, now=at).history
+    assert history.boards == ()
+    assert history.loaded_since == NOW + 140.0
+
+
 def test_a_budget_that_was_just_changed_teaches_nothing_yet() -> None:
     seen = big("mmmmmmmm", chat(30.0, **STALLED), 256)
     _, load, learned = load_of(seen)

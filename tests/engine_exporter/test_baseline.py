@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline_exporters.engine.baseline import WARM_UP_STEPS, DecodeBaseline, RobustRegression, StepModel
+from ridgeline_exporters.engine import baseline as baseline_module
+from ridgeline_exporters.engine import regression as regression_module
+from ridgeline_exporters.engine.baseline import DecodeBaseline, StepModel
+from ridgeline_exporters.engine.regression import WARM_UP_STEPS, RobustRegression
 
 FIXED, SEQUENCE, KV, PREFILL, PAIR = 8e-3, 3e-5, 1e-8, 4e-6, 5e-10
 PREFILL_STEP = -1e-3
@@ -130,7 +133,7 @@ def test_the_terms_of_the_step_model_are_learned_from_a_varied_load() -> None:
     }
 
 
-def test_where_all_chunks_are_equally_deep_pairs_stay_unknown_and_the_tokens_stand_for_both() -> None:
+def test_where_all_chunks_are_equally_deep_the_tokens_stand_for_pairs_too() -> None:
     dice = random.Random(7)
     model = StepModel()
     for sequences, kv_tokens in loads(dice, 3000):
@@ -138,7 +141,7 @@ def test_where_all_chunks_are_equally_deep_pairs_stay_unknown_and_the_tokens_sta
         pairs = prefill * 4096
         model.add(sequences, kv_tokens, prefill, pairs, step_seconds(dice, sequences, kv_tokens, prefill, pairs))
     terms = model.terms()
-    assert "prefill_pair" not in terms
+    assert terms["prefill_pair"] == 0.0
     assert terms["prefill_token"] == pytest.approx(PREFILL + 4096 * PAIR, rel=0.1)
     assert terms["prefill_step"] == pytest.approx(PREFILL_STEP, rel=0.2)
 
@@ -151,9 +154,23 @@ def test_where_all_chunks_are_of_one_size_their_tokens_stand_for_the_step_too() 
         pairs = pairs_of(prefill, 0)
         model.add(sequences, kv_tokens, prefill, pairs, step_seconds(dice, sequences, kv_tokens, prefill, pairs))
     terms = model.terms()
-    assert terms.keys().isdisjoint({"prefill_pair", "prefill_step"})
+    assert (terms["prefill_pair"], terms["prefill_step"]) == (0.0, 0.0)
     whole = PREFILL_STEP + PREFILL * 2048 + PAIR * pairs_of(2048, 0)
     assert 2048 * terms["prefill_token"] == pytest.approx(whole, rel=0.05)
+
+
+def test_of_two_terms_that_the_tokens_may_stand_for_only_one_is_left_out_where_that_will_do() -> None:
+    """Whole prompts of two sizes: pairs and steps cannot both be told apart from tokens, either one can."""
+    dice = random.Random(13)
+    model = StepModel()
+    for sequences, kv_tokens in loads(dice, 6000):
+        prefill = dice.choice((0, 500, 4000))
+        pairs = pairs_of(prefill, 0)
+        model.add(sequences, kv_tokens, prefill, pairs, step_seconds(dice, sequences, kv_tokens, prefill, pairs))
+    terms = model.terms()
+    for tokens in (500, 4000):
+        said = terms["prefill_step"] + terms["prefill_token"] * tokens + terms["prefill_pair"] * pairs_of(tokens, 0)
+        assert said == pytest.approx(PREFILL_STEP + PREFILL * tokens + PAIR * pairs_of(tokens, 0), rel=0.05)
 
 
 def test_pairs_become_known_when_depths_begin_to_differ() -> None:
@@ -198,12 +215,75 @@ def test_what_a_large_budget_taught_outlives_the_steps_of_a_small_one() -> None:
     assert chunk == pytest.approx(PREFILL_STEP + 8000 * PREFILL, rel=0.05)
 
 
+def test_chunks_are_learned_beside_far_larger_batches_than_ever_decoded_alone() -> None:
+    dice = random.Random(14)
+    model = StepModel()
+    for _ in range(400):  # a night
+        sequences = dice.randint(1, 12)
+        kv_tokens = sequences * dice.randint(100, 4000)
+        model.add(sequences, kv_tokens, 0, 0, step_seconds(dice, sequences, kv_tokens, 0, 0))
+    for _ in range(20_000):  # and a day on which no decode is ever alone
+        sequences, prefill = dice.randint(60, 200), dice.choice((128, 512, 2048))
+        kv_tokens, pairs = sequences * dice.randint(100, 4000), pairs_of(prefill, dice.choice((0, 2048, 8192)))
+        model.add(sequences, kv_tokens, prefill, pairs, step_seconds(dice, sequences, kv_tokens, prefill, pairs))
+    terms = model.terms()
+    assert terms["prefill_token"] == pytest.approx(PREFILL, rel=0.1)
+    assert terms["prefill_pair"] == pytest.approx(PAIR, rel=0.1)
+
+
+def test_decodes_that_were_long_not_alone_are_learned_anew_with_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baseline_module, "STALE_STEPS", 5000)
+    dice = random.Random(15)
+    model = StepModel()
+    for sequences, kv_tokens in loads(dice, 500):
+        model.add(sequences, kv_tokens, 0, 0, step_seconds(dice, sequences, kv_tokens, 0, 0))
+    for sequences, kv_tokens in loads(dice, 12_000):  # clocks throttle, and no decode is alone
+        prefill = dice.choice((64, 512, 2048))
+        pairs = pairs_of(prefill, dice.choice((0, 2048, 8192)))
+        slow = 1.4 * step_seconds(dice, sequences, kv_tokens, prefill, pairs)
+        model.add(sequences, kv_tokens, prefill, pairs, slow)
+    terms = model.terms()
+    decodes = terms["fixed"] + 64 * terms["decode_sequence"] + 60_000 * terms["kv_token"]
+    assert decodes == pytest.approx(1.4 * decode_seconds(64, 60_000), rel=0.1)
+
+
+def test_a_size_of_chunk_that_never_comes_again_is_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regression_module, "KIND_STEPS", 20_000)
+    dice = random.Random(16)
+    regression = RobustRegression(2)
+    for _ in range(5000):
+        regression.add((1.0, 8.0), 1.0, 8)
+        regression.add((1.0, 1.0), 0.3, 1)
+    assert regression.predict((1.0, 8.0)) == pytest.approx(1.0, rel=0.01)
+    for step in range(30_000):  # all gets slower, and the large kind no longer comes
+        x = dice.uniform(1.0, 3.0)
+        regression.add((1.0, x), 1.5 * (0.2 + 0.1 * x), 1)
+        if step == 15_000:
+            assert regression.predict((1.0, 8.0)) != pytest.approx(1.5, rel=0.05), "not yet"
+    assert regression.predict((1.0, 5.0)) == pytest.approx(1.5 * 0.7, rel=0.02)
+
+
+def test_chunk_terms_that_were_known_stay_while_noise_hides_them() -> None:
+    dice = random.Random(17)
+    model = StepModel()
+    seen = set()
+    for step, (sequences, kv_tokens) in enumerate(loads(dice, 20_000)):
+        prefill = dice.choice((0, dice.randint(20, 300)))
+        pairs = pairs_of(prefill, 0)
+        seconds = step_seconds(dice, sequences, kv_tokens, prefill, pairs) * max(0.5, dice.gauss(1.0, 0.03))
+        model.add(sequences, kv_tokens, prefill, pairs, seconds)
+        if step > 2000:
+            seen.add(round(model.terms()["prefill_token"] / PREFILL))
+    assert max(seen) - min(seen) <= 1, "no jumps between two models"
+
+
 def test_an_engine_without_prefill_knows_what_decodes_take() -> None:
     dice = random.Random(9)
     model = StepModel()
     for sequences, kv_tokens in loads(dice, 3000):
         model.add(sequences, kv_tokens, 0, 0, decode_seconds(sequences, kv_tokens) * dice.gauss(1.0, 0.02))
     assert model.terms().keys() == {"fixed", "decode_sequence", "kv_token"}
+
 
 def test_terms_that_the_load_does_not_tell_apart_stay_unknown() -> None:
     dice = random.Random(3)
@@ -224,6 +304,7 @@ def test_an_engine_that_only_prefills_knows_its_fixed_and_prefill_terms() -> Non
         "fixed": pytest.approx(FIXED, rel=0.1),
         "prefill_token": pytest.approx(PREFILL, rel=0.05),
         "prefill_pair": pytest.approx(PAIR, rel=0.05),
+        "prefill_step": 0.0,
     }
 
 

@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import generate_latest
 
 from ridgeline_exporters.engine.accounting import WINDOW_SECONDS
-from ridgeline_exporters.engine.baseline import WARM_UP_STEPS
 from ridgeline_exporters.engine.metrics import OUTPUT_TOKENS
+from ridgeline_exporters.engine.regression import WARM_UP_STEPS
 from ridgeline_exporters.engine.requests import ARRIVAL_FIELD, Objectives
 from ridgeline_exporters.roofline.work import Sequence, step_work
 from tests.engine_exporter.synthetic import (

@@ -216,7 +216,7 @@ FAMILIES: tuple[Family, ...] = (
         "What a step takes: fixed, and more per decode sequence and KV token; with prefill, more per step, prefill token and prefill pair.",
         ("term",),
         formula="robust least squares: of steps without prefill on 1, decode sequences and their KV tokens; of what the others take longer on 1, prefill tokens and pairs of a prefill token with a key that it attends to",
-        caveat="A term is absent while the samples do not tell it apart from the others. Where prompts are alike that is the pairs, where chunks are that of the step (below 0 where chunks hide behind the weights), and the term of the tokens stands for it.",
+        caveat="A term is absent until the samples tell it apart from the others; then it stays. Where prompts are alike, the term of the tokens stands for that of the pairs, where chunks are alike for that of the step, which is 0 then. That of a step is below 0 where chunks hide behind the weights.",
     ),
     Family("exporter_up", "gauge", "1 while the exporter works, 0 after it switched itself off."),
 )

@@ -5,7 +5,8 @@ modelled seconds of all such steps in the window of the rules, weighed in logari
 `PRIOR_STEPS_PER_SECOND` as modelled: a few steps say little. The model is linear in what steps hold, so that sums stand
 for the steps behind them; only what hides behind the weights is taken at the mean chunk.
 
-Step times that engines have learned of their own steps need no correction: they are fitted to the same steps.
+Step times that engines have learned of their own steps need no correction: they are fitted to the steps of the last
+hour at most.
 
 Both are bounded, because what is off by more than that is no longer this model on this hardware (a wrong GPU, a
 throttled one, a neighbour), and a decision should not rest on it: `bounded` says so.

@@ -230,12 +230,15 @@ def with_known_steps(snapshot: Snapshot, history: History) -> tuple[Snapshot, Hi
 
 
 def _with_board(question: Question, scores: Assessment, history: History) -> History:
-    """Remember this pass, if a board is due. The first comes a window late: before, rules have seen little of the load."""
-    boards, window = history.boards, question.snapshot.rules_window_seconds
-    if history.looked_since is None:
-        return replace(history, looked_since=question.now)
-    if is_due(boards[-1].time if boards else history.looked_since, question.now, window):
-        return replace(history, boards=kept(boards, scores.board(question.now), window))
+    """Remember this pass, if a board is due: none before the rules have seen a whole window of a load that began."""
+    boards, window, now = history.boards, question.snapshot.rules_window_seconds, question.now
+    signals = question.signals
+    if signals is None or not signals.requests_per_second:
+        return replace(history, loaded_since=None)
+    if history.loaded_since is None or history.loaded_since > now:
+        return replace(history, loaded_since=now)
+    if is_due(history.loaded_since, now, window) and (not boards or is_due(boards[-1].time, now, window)):
+        return replace(history, boards=kept(boards, scores.board(now), window))
     return history
 
 

@@ -43,8 +43,8 @@ class History:
     burst: float = 1.0
     """How bursty arrivals were when the fleet was last mixed (`calibration.py`): a split cannot show it, so that the
     status keeps it meanwhile."""
-    looked_since: float | None = None
-    """Unix seconds of the first look at the load."""
+    loaded_since: float | None = None
+    """Unix seconds since when requests have been seen to arrive, without a pause."""
     boards: tuple[Board, ...] = ()
     """How the candidates would have done lately, oldest first."""
     steps: StepTimes | None = None

@@ -89,7 +89,8 @@ class StepTimes:
         """What engines have measured, by the names that their exporters give the terms.
 
         Returns:
-            None as long as a term is not known, other than those of pairs and of a step with prefill: the engines have not seen every kind of step yet.
+            None as long as a term is not known, other than those of pairs and of a step with prefill: the engines have
+            not seen every kind of step yet.
         """
         try:
             return cls(

@@ -1,6 +1,6 @@
 """How long one step of an engine takes: measured by the engines where they know, else from the corrected roofline.
 
-    seconds = fixed + c · decode sequences + k · KV tokens read + b · prefill tokens
+    seconds = fixed + c · decode sequences + k · KV tokens read + max(0, b · prefill tokens - hidden) + p · pairs
 
 From the roofline (per engine: weights, bandwidth and FLOPs are those of all its GPUs):
 
@@ -10,8 +10,8 @@ From the roofline (per engine: weights, bandwidth and FLOPs are those of all its
     b     = FLOPs per token / (0.50 · peak FLOPs)        scores of attention left out
 
 Weights stream while a chunk is computed, so from the roofline the first FLOPs of a chunk hide behind half the time
-that the weights take (collectives and small kernels keep the overlap from being whole). Measured terms are what they
-are: nothing hides behind them. Shares after the measured tables of an H100; one GPU does better than these 50 % of
+that the weights take (collectives and small kernels keep the overlap from being whole). Of measured steps the engines
+say how much hides, at most all that is fixed. Shares after the measured tables of an H100; one GPU does better than these 50 % of
 peak FLOPs, four in tensor parallel do worse. Where the roofline decides, the steps that a fleet really takes correct it
 (`correction.py`); as a bound of measured terms it stays what it is, for a factor of whole steps says little of one term.
 """
@@ -55,7 +55,7 @@ def step_times(signals: Signals, tried_tokens: float = inf, context_tokens: floa
             seconds_per_prefill_token=max(0.0, measured.seconds_per_prefill_token),
             source="measured",
             seconds_per_prefill_pair=max(0.0, measured.seconds_per_prefill_pair),
-            hidden_seconds=measured.hidden_seconds,
+            hidden_seconds=min(measured.hidden_seconds, max(0.0, measured.fixed_seconds)),
             tried_prefill_tokens=tried_tokens,
             untried=roofline,
         )

@@ -10,11 +10,12 @@ never catch up. s = f + gB is a step without prefill; (1 - w)/s steps run in a s
 
 **Prefill queue.** A step takes at most X = T - B prefill tokens (T the token budget), so a prompt needs n = ⌈I/X⌉
 steps, less when prompts share steps: at saturation u = λ·E[I]·(s + e(X))/X it is I/X, between them by u. Service
-time S = n·s + e(chunks) (on a prefill engine s = f), U = λ·E[S]. Routers send a prompt where fewest requests are, so that
-the k prefill engines of a split share one queue, and of mixed engines k = 3: all are busy with Erlang's probability C(k, U), and the wait then is a Brownian motion
-reflected at zero, of drift U - 1 and, with arrivals of variability a (1 = Poisson), of variance λ·E[S²]·(a + 1)/2k a
-second. It is looked at for six minutes from an empty queue: long enough that a topology which slowly falls behind does
-not pass for one that carries the load, too short for a moment of U above 1 to bury everybody. Deep in a prompt a chunk attends to all before it; that time comes with the pairs.
+time S = n·s + e(chunks) (on a prefill engine s = f), U = λ·E[S]. Deep in a prompt a chunk attends to all before it; that
+time comes with the pairs. Routers send a prompt where fewest requests are, so that the k prefill engines of a split
+share one queue, and of mixed engines k = 3: all are busy with Erlang's probability C(k, U), and the wait then is a
+Brownian motion reflected at zero, of drift U - 1 and, with arrivals of variability a (1 = Poisson), of variance
+λ·E[S²]·(a + 1)/2k a second. It is looked at for six minutes from an empty queue: long enough that a topology which slowly
+falls behind does not pass for one that carries the load, too short for a moment of U above 1 to bury everybody.
 
 **Late first token.** P(wait + half a step + S > objective), over the prompts; in a split S is followed by a hand-off
 (5 ms), the transfer of I tokens of KV over a link of which the share v = λ_d·E[I]·KV bytes / link is taken, so
@@ -49,7 +50,7 @@ KV_SHARE = 0.90
 HAND_OFF_SECONDS = 0.005
 MIXED_SHARE_A_QUEUE = 3
 """Routers go by requests in flight. Of mixed engines most of these decode, so that the count tells little of the queue:
-of 4, 8 and 16 as many first tokens are late as if three at a time shared one."""
+of 4, 8 and 16 as many first tokens of long prompts are late as if three at a time shared one."""
 FIXED_POINT_ROUNDS = 4
 FEWEST_CHUNK_TOKENS = 16
 HEADROOM = 1.15
