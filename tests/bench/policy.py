@@ -237,8 +237,9 @@ def run(
 
     to_search = deque(draw for draw in draws if wanted(draw) and name(draw) not in rates)
     ready = deque((key, rates[name(draw)]) for draw in draws if name(draw) in rates for key in wanted(draw))
-    total, done, under_way = sum(len(wanted(draw)) for draw in draws), 0, 0
-    print(f"{total} rows to play, {len(to_search)} rates to search, {mixes.sources()}", file=sys.stderr)
+    counted = {draw: len(wanted(draw)) for draw in draws}
+    done, under_way = 0, 0
+    print(f"{sum(counted.values())} rows to play, {len(to_search)} rates to search, {mixes.sources()}", file=sys.stderr)
     answers: queue.SimpleQueue[dict[str, Any] | BaseException] = queue.SimpleQueue()
     with multiprocessing.get_context("fork").Pool(processes, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         while to_search or ready or under_way:
@@ -258,7 +259,7 @@ def run(
                 with rows_file.open("a") as out:
                     out.write(json.dumps(answer) + "\n")
                 print(
-                    f"{done}/{total} {name(draw)} {' '.join(map(str, key_of(answer)[3:]))}: "
+                    f"{done}/{sum(counted.values())} {name(draw)} {' '.join(map(str, key_of(answer)[3:]))}: "
                     f"{100 * answer['attainment']:.1f} %, {answer['transitions']} changes, {answer['seconds']:.0f} s",
                     file=sys.stderr,
                 )
@@ -266,6 +267,7 @@ def run(
                 rates[name(draw)] = answer
                 rates_file.write_text(json.dumps(rates, indent=1, sort_keys=True) + "\n")
                 ready.extend((key, answer) for key in wanted(draw))
+                counted[draw] = len(wanted(draw))  # of "best" another one may have been
                 print(
                     f"{name(draw)}: {answer['best']} carries {answer['rate']:.2f}/s, {answer['wall']:.0f} s",
                     file=sys.stderr,
