@@ -154,6 +154,9 @@ def _recommended(question: Question, advice: Advice, history: History) -> Decisi
 def _agreed(question: Question, advice: Advice, history: History) -> Decision:
     """Act on an answer that has stood for the window, outside every rest."""
     plan = advice.next
+    if plan.reason == reasons.OVERLOADED and plan.action is Action.HOLD:
+        # The order of candidates is noise then, and comes and goes from pass to pass: what was wanted stays so.
+        return Decision(plan, advice.recommendation, history)
     if plan.action is Action.HOLD:
         return Decision(plan, advice.recommendation, _settled(history))
     history = _wanting(question, plan, history)
