@@ -438,6 +438,16 @@ def test_a_budget_is_chosen_for_the_load_of_now_alone() -> None:
     assert (wanted.action, wanted.target.tokenBudget) == (Action.TUNE, 256)
 
 
+def test_an_overload_does_not_forget_what_was_wanted() -> None:
+    wanting = once(big("mmmmmmmm", chat(56.0, **STALLED)), LARGE).history
+    assert wanting.wanted is not None
+    drowned = once(big("mmmmmmmm", chat(150.0, **STALLED)), LARGE, history=wanting, now=NOW + 5.0)
+    assert drowned.plan.reason == reasons.OVERLOADED
+    assert (drowned.history.wanted, drowned.history.wanted_since) == (wanting.wanted, NOW)
+    calm = once(big("mmmmmmmm", chat(5.0), 256), LARGE, history=wanting, now=NOW + 5.0)
+    assert calm.history.wanted is None
+
+
 def test_a_split_that_gains_much_does_not_wait_for_the_signals_of_a_new_budget() -> None:
     told = FleetStatus(lastDecision=tuned(NOW))
     assert after(big("mmmmmmmm", chat(56.0, **STALLED)), LARGE, 20, told).plan.action is Action.SPLIT
