@@ -210,6 +210,25 @@ def test_a_split_that_works_is_kept_under_the_same_load() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rate", "action"),
+    [
+        pytest.param(30.0, Action.REBALANCE, id="one more decode engine does"),
+        pytest.param(40.0, Action.MERGE, id="decodes drown"),
+    ],
+)
+def test_a_split_whose_decodes_drown_in_long_answers_is_merged_and_not_moved_by_one(rate: float, action: Action) -> None:
+    long = chat(rate, **STALLED)
+    assert long.output_tokens is not None
+    assert long.prompt_tokens is not None
+    long = replace(
+        long,
+        output_tokens=tuple((4.0 * tokens, share) for tokens, share in long.output_tokens),
+        prompt_tokens=tuple((0.5 * tokens, share) for tokens, share in long.prompt_tokens),
+    )
+    assert after(big("ppppppdd", long), LARGE, 60).plan.action is action
+
+
+@pytest.mark.parametrize(
     "calm",
     [
         pytest.param(small_fleet(0.3, 0.0), id="a few short requests"),

@@ -33,6 +33,8 @@ RELIEF_SHARE = 0.8
 """In an overload, the strain that another topology may have at most, of today's, to be worth a change."""
 FAR_GAIN = 0.25
 """Where the next split would still miss so much more than the best one, engines are not moved one at a time."""
+DROWNING = 2.0
+"""Decodes of this many times what their engines can do are the beginning of another load: one engine more is soon too few."""
 SMALL_MODEL_WEIGHT_BYTES = 32e9
 """A model that fits one GPU: its best token budget hides nearly all stalls, and the what-if model flatters splits."""
 SMALL_MODEL_LEAN = 0.03
@@ -145,9 +147,13 @@ def _mixed_wins(question: Question, scores: Assessment) -> bool:
 
 
 def _far_off(question: Question, scores: Assessment) -> bool:
-    """Whether the load has become another one: the best split lies engines away, and mixed engines carry it as well."""
+    """Whether mixed engines carry what the load has become: today's decodes drown, or the best split lies engines away."""
     best, today = scores.best_split, scores.today
-    if best is None or abs(best.topology.prefill - question.today.prefill) < 2:
+    if best is None:
+        return False
+    if today.forecast.decode_utilization > DROWNING and scores.best_mixed.forecast.missed <= MIXED_COST:
+        return True
+    if abs(best.topology.prefill - question.today.prefill) < 2:
         return False
     if today.forecast.missed - scores.best_mixed.forecast.missed <= FAR_GAIN:
         return False
