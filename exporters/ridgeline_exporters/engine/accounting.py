@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from ridgeline_exporters.engine.baseline import StepModel
+from ridgeline_exporters.engine.baseline import DecodeBaseline, StepModel
 from ridgeline_exporters.engine.metrics import PHASES, Totals
 from ridgeline_exporters.engine.steps import StepRecord
 from ridgeline_exporters.metric_family import Sample
@@ -34,8 +34,8 @@ class Accounting:
         self._totals = totals
         self._shape = shape
         self._roof = roof
+        self._baseline = DecodeBaseline()
         self._model = StepModel()
-        self._baseline = self._model.decodes
         self._decodes: tuple[int, int] | None = None
         """Sequences and KV tokens of the last step that held decodes."""
         self.weight_scale = 1.0
@@ -115,6 +115,7 @@ class Accounting:
         totals.decode_seconds += seconds
         self._decodes = decode.sequences, decode.kv_tokens
         if not record.prefill.tokens:
+            self._baseline.add(decode.sequences, decode.kv_tokens, seconds)
             return
         undisturbed = self._baseline.seconds(decode.sequences, decode.kv_tokens)
         if undisturbed is None:

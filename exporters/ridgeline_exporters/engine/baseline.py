@@ -58,8 +58,6 @@ class StepModel:
     PREFILL_STEP = "prefill_step"
 
     def __init__(self) -> None:
-        self.decodes = DecodeBaseline()
-        """The stall's baseline."""
         self._begin()
 
     def _begin(self) -> None:
@@ -79,7 +77,6 @@ class StepModel:
     def add(self, sequences: int, kv_tokens: int, prefill_tokens: int, prefill_pairs: int, seconds: float) -> None:
         """Learn from a step."""
         if not prefill_tokens:
-            self.decodes.add(sequences, kv_tokens, seconds)
             self._add_decodes(sequences, kv_tokens, seconds)
         elif self._decode_terms is not None:
             self._add_chunk(sequences, kv_tokens, prefill_tokens, prefill_pairs, seconds)
