@@ -10,7 +10,6 @@ between mixed engines and pairs by their numbers, as SMG does; `--by-tokens` ask
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,9 +71,7 @@ def attainment(hybrid: Hybrid, draw: policy.Draw, rate: float, router: Router) -
 
 def _rate(draw: policy.Draw, folder: Path) -> float:
     """What the best static choice carries, in chat requests per second."""
-    file = folder / "rates.json"
-    known = json.loads(file.read_text()) if file.exists() else {}
-    found = known.get(" ".join(map(str, draw))) or policy.find_rate(draw)
+    found = policy.known_rates(folder).get(policy.name_of(draw)) or policy.find_rate(draw)
     return float(found["rate"])
 
 

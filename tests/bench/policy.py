@@ -59,6 +59,7 @@ MIXED = tuple(f"mixed:{tokens}" for tokens in (512, 1024, 256, 2048, 4096, 8192)
 SPLITS = tuple(f"split:{prefill}" for prefill in (6, 5, 4, 7, 3, 2, 1))
 STATICS = MIXED[:1] + SPLITS[:2] + MIXED[1:] + SPLITS[2:]
 """The likely best first: the others only have to fail at its rate."""
+RATES = "rates.json"
 BEST = "best"
 """Stands for the static choice that carries most of a draw."""
 
@@ -143,6 +144,17 @@ def find_rate(draw: Draw) -> dict[str, Any]:
     return {"case": case, "kind": kind, "draw": seed, "rate": rate, "best": best, "wall": time.perf_counter() - started}
 
 
+def name_of(draw: Draw) -> str:
+    """Of a draw, for people and for the file of rates."""
+    return " ".join(map(str, draw))
+
+
+def known_rates(folder: Path) -> dict[str, Any]:
+    """What `find_rate` has found so far, by the name of the draw."""
+    file = folder / RATES
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
 def highest(carried: Callable[[float], bool], low: float, rate: float) -> float:
     """The highest rate that is carried, to `RATE_PRECISION`; `low` where `rate`, the first to be tried, is not.
 
@@ -223,20 +235,17 @@ def run(
         key_of: the name of a row: its draw, then its part.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    rows_file, rates_file = folder / "rows.jsonl", folder / "rates.json"
+    rows_file = folder / "rows.jsonl"
     have = {key_of(row) for row in policy_table.read_rows(rows_file, key_of)}
-    rates: dict[str, Any] = json.loads(rates_file.read_text()) if rates_file.exists() else {}
-
-    def name(draw: Draw) -> str:
-        return " ".join(map(str, draw))
+    rates = known_rates(folder)
 
     def wanted(draw: Draw) -> list[tuple[Any, ...]]:
-        best = rates.get(name(draw), {}).get("best", BEST)
+        best = rates.get(name_of(draw), {}).get("best", BEST)
         keys = ((*draw, *(best if each == BEST else each for each in part)) for part in parts)
         return [key for key in dict.fromkeys(keys) if key not in have]
 
-    to_search = deque(draw for draw in draws if wanted(draw) and name(draw) not in rates)
-    ready = deque((key, rates[name(draw)]) for draw in draws if name(draw) in rates for key in wanted(draw))
+    to_search = deque(draw for draw in draws if wanted(draw) and name_of(draw) not in rates)
+    ready = deque((key, rates[name_of(draw)]) for draw in draws if name_of(draw) in rates for key in wanted(draw))
     counted = {draw: len(wanted(draw)) for draw in draws}
     done, under_way = 0, 0
     print(f"{sum(counted.values())} rows to play, {len(to_search)} rates to search, {mixes.sources()}", file=sys.stderr)
@@ -259,17 +268,17 @@ def run(
                 with rows_file.open("a") as out:
                     out.write(json.dumps(answer) + "\n")
                 print(
-                    f"{done}/{sum(counted.values())} {name(draw)} {' '.join(map(str, key_of(answer)[3:]))}: "
+                    f"{done}/{sum(counted.values())} {name_of(draw)} {' '.join(map(str, key_of(answer)[3:]))}: "
                     f"{100 * answer['attainment']:.1f} %, {answer['transitions']} changes, {answer['seconds']:.0f} s",
                     file=sys.stderr,
                 )
             else:
-                rates[name(draw)] = answer
-                rates_file.write_text(json.dumps(rates, indent=1, sort_keys=True) + "\n")
+                rates[name_of(draw)] = answer
+                (folder / RATES).write_text(json.dumps(rates, indent=1, sort_keys=True) + "\n")
                 ready.extend((key, answer) for key in wanted(draw))
                 counted[draw] = len(wanted(draw))  # of "best" another one may have been
                 print(
-                    f"{name(draw)}: {answer['best']} carries {answer['rate']:.2f}/s, {answer['wall']:.0f} s",
+                    f"{name_of(draw)}: {answer['best']} carries {answer['rate']:.2f}/s, {answer['wall']:.0f} s",
                     file=sys.stderr,
                 )
 

@@ -55,21 +55,21 @@ def markdown(rows: Sequence[Row]) -> str:
     groups = _groups(rows)
     levels = sorted({level for _, _, level in groups})
     head = ["model", "mix", *(f"at {level:g}" for level in levels)]
-    lines = [_line(head), _line(["---", "---", *("---:" for _ in levels)])]
+    lines = [line(head), line(["---", "---", *("---:" for _ in levels)])]
     for case, kind in sorted({(case, kind) for case, kind, _ in groups}):
         cells = [_minus(groups.get((case, kind, level), []), "best static") for level in levels]
-        lines.append(_line([case, f"`{kind}`", *cells]))
+        lines.append(line([case, f"`{kind}`", *cells]))
     for level in levels:
         at = {group: members for group, members in groups.items() if group[2] == level}
         others = sorted({row["policy"] for members in at.values() for row in members} & set(BESIDE), key=BESIDE.index)
-        lines += ["", f"At {level:g}:", "", _line(["model", "mix", "draws", "Ridgeline", "best static", *others])]
-        lines.append(_line(["---", "---", *("---:" for _ in range(3 + len(others)))]))
+        lines += ["", f"At {level:g}:", "", line(["model", "mix", "draws", "Ridgeline", "best static", *others])]
+        lines.append(line(["---", "---", *("---:" for _ in range(3 + len(others)))]))
         for (case, kind, _), members in at.items():
             own = _attainments(row for row in members if row["policy"] == OWN)
             if own:
                 best = [best for of_draw in _by_draw(members).values() if (best := _rival(of_draw, "best static"))]
                 rest = [_spread([r["attainment"] for r in members if r["policy"] == name]) for name in others]
-                lines.append(_line([case, f"`{kind}`", f"{len(own)}", _spread(own), _spread(best), *rest]))
+                lines.append(line([case, f"`{kind}`", f"{len(own)}", _spread(own), _spread(best), *rest]))
     return "\n".join(lines)
 
 
@@ -80,13 +80,15 @@ def _minus(members: Iterable[Row], what: str) -> str:
         for of_draw in _by_draw(members).values()
         if OWN in of_draw and (other := _rival(of_draw, what)) is not None
     ]
-    return f"{_mean(minus):+.1f} ({min(minus):+.1f})" if minus else ""
+    return f"{mean(minus):+.1f} ({min(minus):+.1f})" if minus else ""
 
 
-def _by_draw(members: Iterable[Row]) -> dict[int, dict[str, float]]:
+def _by_draw(members: Iterable[Row], what: str = "attainment") -> dict[int, dict[str, float]]:
+    """By draw and policy; without what is not known."""
     by_draw: dict[int, dict[str, float]] = defaultdict(dict)
     for row in members:
-        by_draw[row["draw"]][row["policy"]] = row["attainment"]
+        if row[what] is not None:
+            by_draw[row["draw"]][row["policy"]] = row[what]
     return by_draw
 
 
@@ -95,10 +97,11 @@ def _spread(values: Sequence[float]) -> str:
     if not values:
         return ""
     spread = f" ({100 * min(values):.0f} to {100 * max(values):.0f})" if len(values) > 1 else ""
-    return f"{100 * _mean(values):.1f}{spread}"
+    return f"{100 * mean(values):.1f}{spread}"
 
 
-def _line(cells: Iterable[str]) -> str:
+def line(cells: Iterable[str]) -> str:
+    """A row of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -110,18 +113,18 @@ def _policies(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         by_policy = defaultdict(list)
         for row in members:
             by_policy[row["policy"]].append(row)
-        for policy, of_policy in sorted(by_policy.items(), key=lambda item: (-_mean(_attainments(item[1])), item[0])):
+        for policy, of_policy in sorted(by_policy.items(), key=lambda item: (-mean(_attainments(item[1])), item[0])):
             values = _attainments(of_policy)
             settled = [row["attainment_settled"] for row in of_policy if row["attainment_settled"] is not None]
             lines.append(
                 (
                     *_names(group),
                     policy,
-                    f"{100 * _mean(values):.1f} %",
+                    f"{100 * mean(values):.1f} %",
                     f"{100 * min(values):.1f} %",
                     f"{100 * max(values):.1f} %",
-                    f"{100 * _mean(settled):.1f} %" if settled and group[1].startswith("steady") else "",
-                    f"{_mean([row['transitions'] for row in of_policy]):.1f}",
+                    f"{100 * mean(settled):.1f} %" if settled and group[1].startswith("steady") else "",
+                    f"{mean([row['transitions'] for row in of_policy]):.1f}",
                     f"{len(of_policy)}",
                 )
             )
@@ -131,12 +134,7 @@ def _policies(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 def _differences(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = []
     for group, members in _groups(rows).items():
-        by_draw: dict[int, dict[str, float]] = defaultdict(dict)
-        settled: dict[int, dict[str, float]] = defaultdict(dict)
-        for row in members:
-            by_draw[row["draw"]][row["policy"]] = row["attainment"]
-            if row["attainment_settled"] is not None:
-                settled[row["draw"]][row["policy"]] = row["attainment_settled"]
+        by_draw, settled = _by_draw(members), _by_draw(members, "attainment_settled")
         for own in sorted({row["policy"] for row in members if row["policy"].startswith("ridgeline")}):
             columns = [(what, by_draw, what) for what in ("best static", "best mixed", "best split", "clairvoyant")]
             columns.append((f"default {DEFAULT}", by_draw, DEFAULT))
@@ -149,7 +147,7 @@ def _differences(rows: Sequence[Row]) -> list[tuple[str, ...]]:
                     if own in of_draw and (other := _rival(of_draw, what)) is not None
                 ]
                 if values:
-                    figures = (f"{_mean(values):+.1f}", f"{min(values):+.1f}", f"{max(values):+.1f}", f"{len(values)}")
+                    figures = (f"{mean(values):+.1f}", f"{min(values):+.1f}", f"{max(values):+.1f}", f"{len(values)}")
                     lines.append((*_names(group), own, told, *figures))
     return lines
 
@@ -176,5 +174,6 @@ def _attainments(rows: Iterable[Row]) -> list[float]:
     return [row["attainment"] for row in rows]
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """Of at least one value."""
     return sum(values) / len(values)

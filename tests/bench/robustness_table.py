@@ -9,7 +9,7 @@ from typing import Any
 from ridgeline.api.fleet import Action
 from ridgeline.decide.step_plan import Outcome
 from tests.bench.disturbances import DISTURBANCES, UNDISTURBED
-from tests.bench.policy_table import DEFAULT
+from tests.bench.policy_table import DEFAULT, line, mean
 
 RIDGELINE, BEST_STATIC = "ridgeline", "best static"
 LEAST_SHARE = 0.05
@@ -43,9 +43,9 @@ def table(rows: Sequence[Row], order: Sequence[str]) -> str:
             f"{case}, {kind}, at {level:g} of the rate that the best static choice ({', '.join(statics)}) carries, "
             f"{'draw' if len(draws) == 1 else 'draws'} {', '.join(map(str, draws))}; default mixed is {DEFAULT}:",
             "",
-            _line(HEAD),
-            _line(("---", "---", *("---:",) * 7, "---")),
-            *(_line(cells) for name in order if (cells := _cells(name, members))),
+            line(HEAD),
+            line(("---", "---", *("---:",) * 7, "---")),
+            *(line(cells) for name in order if (cells := _cells(name, members))),
             "",
         ]
     return "\n".join(parts[:-1])
@@ -61,7 +61,7 @@ def _cells(disturbance: str, members: Sequence[Row]) -> tuple[str, ...] | None:
         disturbance,
         DISTURBANCES[disturbance].tells,
         _percent([row["attainment"] for row in own]),
-        f"{100 * _mean(minus):+.1f}" if minus and disturbance != UNDISTURBED else "",
+        f"{100 * mean(minus):+.1f}" if minus and disturbance != UNDISTURBED else "",
         _percent(_static(members, DEFAULT, disturbance)),
         _percent(_static(members, BEST_STATIC, disturbance)),
         _count(own, Outcome.DONE),
@@ -92,16 +92,8 @@ def _said(rows: Iterable[Row]) -> str:
 
 
 def _count(rows: Sequence[Row], action: str) -> str:
-    return f"{_mean([row['actions'].get(str(action), 0) for row in rows]):.2g}"
+    return f"{mean([row['actions'].get(str(action), 0) for row in rows]):.2g}"
 
 
 def _percent(values: Sequence[float]) -> str:
-    return f"{100 * _mean(values):.1f} %" if values else ""
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"{100 * mean(values):.1f} %" if values else ""

@@ -5,8 +5,6 @@ Until there are enough samples, and far outside of what was seen, the answer is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ridgeline_exporters.engine.regression import WARM_UP_STEPS, RobustRegression
 
 STALE_STEPS = 200_000
@@ -64,7 +62,6 @@ class StepModel:
         self._alone = RobustRegression(3)
         self._decode_terms: Terms | None = None
         """Of a step without prefill: fixed, per sequence, per KV token, as they were known last."""
-        self._decode_source: Sequence[float | None] = ()
         self._since_decodes = 0
         """Steps with prefill since then."""
         self._chunks = RobustRegression(3, spare=2, signed=frozenset({2}))
@@ -103,12 +100,11 @@ class StepModel:
         if seconds <= 0.0:
             return
         # A step counts by its relative error, or those of the largest batches alone would.
-        self._alone.add((1.0 / seconds, sequences / seconds, kv_tokens / seconds), 1.0, sequences.bit_length())
-        known = self._alone.known_terms()
-        if known is self._decode_source:  # not renewed
+        row = (1.0 / seconds, sequences / seconds, kv_tokens / seconds)
+        if not self._alone.add(row, 1.0, sequences.bit_length()):
             return
-        self._decode_source, self._since_decodes = known, 0
-        fixed, sequence, kv = known
+        self._since_decodes = 0
+        fixed, sequence, kv = self._alone.known_terms()
         if fixed is None or sequence is None or kv is None:
             return
         self._decode_terms = fixed, sequence, kv
@@ -129,7 +125,8 @@ class StepModel:
         fixed, sequence, kv = self._decode_terms
         longer = seconds - (fixed + sequence * sequences + kv * kv_tokens)
         row = (prefill_tokens / seconds, prefill_pairs / seconds, 1.0 / seconds)
-        self._chunks.add(row, longer / seconds, prefill_tokens.bit_length())
+        if not self._chunks.add(row, longer / seconds, prefill_tokens.bit_length()):
+            return
         token, pair, step = self._chunks.known_terms()
         if token is not None:
             self._chunk_terms = token, pair or 0.0, step or 0.0

@@ -132,8 +132,8 @@ class RobustRegression:
         self.samples = 0
         """Steps learned from so far."""
 
-    def add(self, x: Sequence[float], seconds: float, kind: int = 0) -> None:
-        """Learn from one step.
+    def add(self, x: Sequence[float], seconds: float, kind: int = 0) -> bool:
+        """Learn from one step, and say whether the terms that are known were renewed.
 
         Args:
             x: features.
@@ -151,10 +151,12 @@ class RobustRegression:
             elif len(pending) == WARM_UP_STEPS:
                 self._start(pending, self._pending_kinds)
             else:
-                return
+                return False
             pending.clear()
             self._pending_kinds.clear()
             self._tell_apart()
+            return True
+        return False
 
     def predict(self, x: Sequence[float]) -> float | None:
         """Seconds of a step with these features, or None while that is unknown."""
@@ -214,9 +216,8 @@ class RobustRegression:
             sums.take_in([steps[place] for place in places], [weights[place] for place in places])
             sums.last = self.samples
         self._kinds = {k: sums for k, sums in self._kinds.items() if self.samples - sums.last <= KIND_STEPS}
-        every = list(self._kinds.values())
         total = self._sums = Sums.none(self._features)
-        for sums in every:
+        for sums in self._kinds.values():
             total.weight += sums.weight
             total.seconds += sums.seconds
             total.moment = list(map(add, total.moment, sums.moment))

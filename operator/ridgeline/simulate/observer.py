@@ -115,21 +115,13 @@ class Observer:
 
 def _state(engine: Engine, epoch_seconds: float) -> EngineState:
     """What an engine tells of itself: one that is not ready, nothing."""
+    state = EngineState(
+        pod=engine.name, address=engine.name, role=engine.role, ready=engine.ready, terminating=engine.draining
+    )
     if not engine.ready:
-        return EngineState(
-            pod=engine.name,
-            address=engine.name,
-            role=engine.role,
-            ready=False,
-            terminating=engine.draining,
-            unready_since=epoch_seconds + engine.died_at,
-        )
-    return EngineState(
-        pod=engine.name,
-        address=engine.name,
-        role=engine.role,
-        ready=True,
-        terminating=engine.draining,
+        return replace(state, unready_since=epoch_seconds + engine.died_at)
+    return replace(
+        state,
         running_requests=engine.scheduler.running + engine.scheduler.queued,
         waiting_requests=engine.scheduler.queued,
         decoding_requests=len(engine.scheduler.decodes.members),
