@@ -107,11 +107,11 @@ class Decodes:
         if steps == 1:
             return self._residues[-self.step % size]
         rounds, rest = divmod(steps, size)
-        blocks = rounds * len(self.members)
-        residues, step = self._residues, self.step
-        for i in range(rest):
-            blocks += residues[-(step + i) % size]
-        return blocks
+        residues = self._residues
+        end = -self.step % size + 1  # residues are met downwards from here, and from the top again
+        begin = end - rest
+        met = residues[begin:end] if begin >= 0 else residues[:end] + residues[begin:]
+        return rounds * len(self.members) + sum(met)
 
     def steps_that_fit(self, free: int, most: int) -> int:
         """Steps, at most `most`, whose new blocks fit into so many free ones."""

@@ -115,17 +115,26 @@ class Observer:
 
 def _state(engine: Engine, epoch_seconds: float) -> EngineState:
     """What an engine tells of itself: one that is not ready, nothing."""
-    state = EngineState(
-        pod=engine.name, address=engine.name, role=engine.role, ready=engine.ready, terminating=engine.draining
-    )
     if not engine.ready:
-        return replace(state, unready_since=epoch_seconds + engine.died_at)
-    return replace(
-        state,
-        running_requests=engine.scheduler.running + engine.scheduler.queued,
-        waiting_requests=engine.scheduler.queued,
-        decoding_requests=len(engine.scheduler.decodes.members),
-        limit_tokens=engine.scheduler.budget_tokens,
+        return EngineState(
+            pod=engine.name,
+            address=engine.name,
+            role=engine.role,
+            ready=False,
+            terminating=engine.draining,
+            unready_since=epoch_seconds + engine.died_at,
+        )
+    scheduler, queued = engine.scheduler, engine.scheduler.queued
+    return EngineState(
+        pod=engine.name,
+        address=engine.name,
+        role=engine.role,
+        ready=True,
+        terminating=engine.draining,
+        running_requests=scheduler.running + queued,
+        waiting_requests=queued,
+        decoding_requests=len(scheduler.decodes.members),
+        limit_tokens=scheduler.budget_tokens,
         maximum_tokens=engine.settings.max_num_batched_tokens,
         kv_bytes_received=engine.kv_bytes_received,
         kv_failures=float(engine.kv_failures),
