@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import mul, sub
 
 from ridgeline.decide.snapshot import Distribution
 
@@ -31,9 +32,6 @@ OVERFLOW_FACTOR = 2.0
 
 FLOAT_NOISE = 1e-9
 """Part of the largest rate below which a rate is taken for the rounding of a difference."""
-
-Bucket = tuple[float, float, float]
-"""Lower and upper end in tokens, and the rate of requests between them."""
 
 
 def distribution(
@@ -52,53 +50,68 @@ def distribution(
     """
     if not cumulative or not all(map(math.isfinite, cumulative.values())):
         return None
-    buckets = _buckets(cumulative)
-    total = math.fsum(rate for _, _, rate in buckets)
+    bounds = sorted(cumulative)
+    lowers, uppers, rates = _buckets(bounds, cumulative)
+    total = math.fsum(rates)
     if total <= 0:
         return None
-    weights = [rate / total for _, _, rate in buckets]
-    place = _place(buckets, weights, mean)
-    if longer and all(math.isfinite(longer.get(bound, math.nan)) for bound in cumulative if math.isfinite(bound)):
-        weights = _weights_with_running(buckets, [longer.get(bound, 0.0) for bound in sorted(cumulative)])
+    weights = [rate / total for rate in rates]
+    place = _place(lowers, uppers, weights, mean)
+    if longer:
+        growing = [longer.get(bound, 0.0 if bound == math.inf else math.nan) for bound in bounds]
+        if all(map(math.isfinite, growing)):
+            weights = _weights_with_running(rates, growing)
     return tuple(
         (math.sqrt(lower * upper) if place is None else lower + place * (upper - lower), weight)
-        for (lower, upper, _), weight in zip(buckets, weights, strict=True)
+        for lower, upper, weight in zip(lowers, uppers, weights, strict=True)
         if weight > 0
     )
 
 
-def _buckets(cumulative: Mapping[float, float]) -> list[Bucket]:
-    """All buckets; a sum that falls with the bound is float noise and counts as flat."""
-    result = []
+def _buckets(
+    bounds: Sequence[float], cumulative: Mapping[float, float]
+) -> tuple[list[float], list[float], list[float]]:
+    """Lower and upper ends of all buckets in tokens, and the rates of requests in them.
+
+    A sum that falls with the bound is float noise and counts as flat.
+    """
+    lowers, uppers, rates = [], [], []
     lower, below = SHORTEST_TOKENS, 0.0
-    for bound in sorted(cumulative):
-        upper = max(lower, bound if math.isfinite(bound) else lower * OVERFLOW_FACTOR)
-        rate = max(0.0, cumulative[bound] - below)
-        result.append((lower, upper, rate))
-        lower, below = upper, below if rate == 0.0 else cumulative[bound]
-    return result
+    for bound in bounds:
+        lowers.append(lower)
+        if bound > lower:
+            lower = bound if bound < math.inf else lower * OVERFLOW_FACTOR
+        uppers.append(lower)
+        up_to = cumulative[bound]
+        if up_to > below:
+            rates.append(up_to - below)
+            below = up_to
+        else:
+            rates.append(0.0)
+    return lowers, uppers, rates
 
 
-def _place(buckets: Sequence[Bucket], weights: Sequence[float], mean: float | None) -> float | None:
+def _place(
+    lowers: Sequence[float], uppers: Sequence[float], weights: Sequence[float], mean: float | None
+) -> float | None:
     """Where in their buckets lengths lie, from 0 to 1; None where the mean is not known."""
     if mean is None or not math.isfinite(mean):
         return None
-    lowest = math.fsum(lower * weight for (lower, _, _), weight in zip(buckets, weights, strict=True))
-    spread = math.fsum((upper - lower) * weight for (lower, upper, _), weight in zip(buckets, weights, strict=True))
+    widths = map(sub, uppers, lowers)
+    lowest, spread = math.fsum(map(mul, lowers, weights)), math.fsum(map(mul, widths, weights))
     return min(1.0, max(0.0, (mean - lowest) / spread)) if spread > 0 else 0.0
 
 
-def _weights_with_running(buckets: Sequence[Bucket], growing: Sequence[float]) -> list[float]:
+def _weights_with_running(ending: Sequence[float], growing: Sequence[float]) -> list[float]:
     """Weights of buckets that count what has not ended yet, too.
 
     Args:
-        buckets: with the rates of what ended in them.
+        ending: rates of what ended in each.
         growing: rate of what grew beyond the upper end of each; nothing grows beyond the last.
 
     What came to a bucket that nothing has left is still in it: nobody knows how long it will be, so it gets the weight
     of all that is longer. A bucket that nothing came to either was passed before the window, and says nothing.
     """
-    ending = [rate for _, _, rate in buckets]
     noise = FLOAT_NOISE * max(*ending, *growing)
     weights = []
     left, coming = 1.0, 0.0
