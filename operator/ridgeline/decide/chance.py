@@ -22,7 +22,9 @@ def late(seconds: float, objective: float, spread_seconds: float = 0.0) -> float
     """
     if seconds <= 0.0:
         return 0.0
-    spread = hypot(STEP_SPREAD * seconds, spread_seconds)
+    spread = STEP_SPREAD * seconds
+    if spread_seconds:
+        spread = hypot(spread, spread_seconds)
     return 0.5 * erfc((objective - seconds) / spread / sqrt(2.0))
 
 

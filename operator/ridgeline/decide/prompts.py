@@ -61,20 +61,26 @@ class Prompts:
     steps: StepTimes
     lengths: Distribution
     """Tokens and shares."""
+    shares: Sequence[float]
+    mean_tokens: float
     single_chunks: Sequence[float]
     """Seconds that each adds to a step as a single chunk."""
 
     @classmethod
     def of(cls, steps: StepTimes, lengths: Distribution) -> Prompts:
         """Prompts of these lengths."""
-        return cls(steps, lengths, [steps.prefill_seconds(tokens) for tokens, _ in lengths])
+        shares = [share for _, share in lengths]
+        mean_tokens = fsum(share * tokens for tokens, share in lengths)
+        return cls(steps, lengths, shares, mean_tokens, [steps.prefill_seconds(tokens) for tokens, _ in lengths])
 
     def mean_seconds(self, room: float) -> float:
         """What the chunks of a prompt add to their steps, on average, full chunks at no depth."""
-        chunk_seconds, mean = self.steps.prefill_seconds(room), 0.0
+        prefill_seconds = self.steps.prefill_seconds
+        chunk_seconds, mean = prefill_seconds(room), 0.0
         for (tokens, share), seconds in zip(self.lengths, self.single_chunks, strict=True):
-            if full := floor(tokens / room):
-                seconds = full * chunk_seconds + self.steps.prefill_seconds(tokens - full * room)
+            if tokens > room:
+                full = floor(tokens / room)
+                seconds = full * chunk_seconds + prefill_seconds(tokens - full * room)
             mean += share * seconds
         return mean
 
@@ -84,24 +90,28 @@ class Prompts:
         full_step = step + prefill_seconds(room)
         alone, shared = [], []  # with steps for itself; with steps that are always full
         for (tokens, _), seconds in zip(self.lengths, self.single_chunks, strict=True):
-            if full := floor(tokens / room):
-                # Full chunks lie half their prompt deep on average, so that the pairs of all chunks add up to tokens² / 2.
-                seconds = full * prefill_seconds(room, (full - 1) * room / 2.0)
-                seconds += prefill_seconds(tokens - full * room, full * room)
-            alone.append(ceil(tokens / room) * step + seconds)
-            deep = step + prefill_seconds(room, (tokens - room) / 2.0) if tokens > room else full_step
-            shared.append(tokens / room * deep)
-        shares = [share for _, share in self.lengths]
+            steps = tokens / room
+            if tokens <= room:
+                alone.append(step + seconds)
+                shared.append(steps * full_step)
+                continue
+            full = floor(steps)
+            # Full chunks lie half their prompt deep on average, so that the pairs of all chunks add up to tokens² / 2.
+            seconds = full * prefill_seconds(room, (full - 1) * room / 2.0)
+            seconds += prefill_seconds(tokens - full * room, full * room)
+            alone.append(ceil(steps) * step + seconds)
+            shared.append(steps * (step + prefill_seconds(room, (tokens - room) / 2.0)))
+        shares = self.shares
         sharing = min(1.0, rate * fsum(map(mul, shares, shared)))
         services = [(1.0 - sharing) * own + sharing * full for own, full in zip(alone, shared, strict=True)]
         utilization = rate * fsum(map(mul, services, shares))
-        squares = rate * fsum(s * s * share for s, share in zip(services, shares, strict=True))
+        squares = rate * fsum(map(mul, map(mul, services, services), shares))
         return Queue(services, utilization, squares, engines)
 
     def late_steps(self, rate: float, step: float, room: float, objective: float) -> LateSteps:
         """Steps longer than the objective, on an engine that gets so many requests per second."""
         prefill_seconds = self.steps.prefill_seconds
-        rate_tokens = rate * fsum(share * tokens for tokens, share in self.lengths)
+        rate_tokens = rate * self.mean_tokens
         late_steps, prompts_with, longest = 0.0, 0.0, step
         for (tokens, share), alone in zip(self.lengths, self.single_chunks, strict=True):
             rest, rest_alone, own_late = tokens, alone, 0.0
@@ -117,7 +127,8 @@ class Prompts:
                 joined = min(room, rest + rate_tokens * (step + rest_alone))
                 seconds = step + prefill_seconds(joined, full * room)
                 own_late += late(seconds, objective)
-                longest = max(longest, seconds)
+                if seconds > longest:
+                    longest = seconds
             late_steps += share * own_late
-            prompts_with += share * min(1.0, own_late)
+            prompts_with += share * (own_late if own_late < 1.0 else 1.0)
         return LateSteps(late_steps, max(1.0, late_steps / max(prompts_with, 1e-12)), longest)

@@ -122,10 +122,11 @@ class StepTimes:
         """What a chunk of prefill tokens adds to a step, so many tokens into its prompt; nothing where there is none."""
         if tokens <= 0.0:
             return 0.0
-        seconds = max(0.0, tokens * self.seconds_per_prefill_token - self.hidden_seconds)
+        seconds, least = tokens * self.seconds_per_prefill_token - self.hidden_seconds, 0.0
         if tokens > self.tried_prefill_tokens and self.untried is not None:
-            seconds = max(seconds, self.untried.prefill_seconds(tokens))
-        return seconds + self.seconds_per_prefill_pair * tokens * (depth + tokens / 2.0)
+            least = self.untried.prefill_seconds(tokens)
+        longer = seconds if seconds > least else least  # asked for most of all: `max` takes as long as the rest
+        return longer + self.seconds_per_prefill_pair * tokens * (depth + tokens / 2.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,14 +173,16 @@ def mixed_engines(load: Load, engines: int, token_budget: int) -> MixedEngines |
     """So many mixed engines with this token budget, at a load above 0; a forecast where that is more than they can do."""
     rate = load.requests_per_second / max(1, engines)
     lengths = _lengths(load.prompts, load.outputs)
-    prompts = Prompts.of(load.steps, lengths.prompts)
+    prompts = _prompts(load.steps, lengths.prompts)
     room, batch, step, busy = float(token_budget), 0.0, load.steps.fixed_seconds, 0.0
     for _ in range(FIXED_POINT_ROUNDS):  # the room for prefill depends on the batch, the batch on the prefills' share
         busy = rate * prompts.mean_seconds(room)
         batch, step = _decode_batch(load, lengths, rate, busy)
-        room = token_budget - batch
+        before, room = room, token_budget - batch
         if room < FEWEST_CHUNK_TOKENS:
             return _overload(batch, step)
+        if room == before:  # where every prompt is one chunk, for example
+            break
     return MixedEngines(
         load,
         lengths,
@@ -214,7 +216,7 @@ def split(load: Load, prefill: int, decode: int) -> Forecast:
     ingress, transfer = _transfer(load, lengths, rate_decode)
     if not isfinite(batch) or ingress >= 1.0:
         return _overload(batch, step, ingress)
-    prompts = Prompts.of(load.steps, lengths.prompts)
+    prompts = _prompts(load.steps, lengths.prompts)
     rate_prefill = load.requests_per_second / max(1, prefill)
     queue = prompts.queue(rate_prefill, max(1, prefill), load.steps.fixed_seconds, float(load.maximum_tokens))
     first_late = _first_token_late(load, prompts, queue, load.arrival_variability, HAND_OFF_SECONDS + step, transfer)
@@ -246,6 +248,11 @@ def _lengths(prompts: Distribution, outputs: Distribution) -> _Lengths:
     prompt_mean, output_mean = max(1.0, _mean(prompts, 1)), max(1.0, _mean(outputs, 1))
     context_mean = prompt_mean + _mean(outputs, 2) / (2.0 * output_mean)
     return _Lengths(_shares(prompts), _shares(outputs), prompt_mean, output_mean, context_mean)
+
+
+@lru_cache(FORECASTS_KEPT)
+def _prompts(steps: StepTimes, lengths: Distribution) -> Prompts:
+    return Prompts.of(steps, lengths)
 
 
 def _mean(distribution: Distribution, power: int) -> float:
