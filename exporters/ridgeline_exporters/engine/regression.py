@@ -89,12 +89,12 @@ class Sums:
         keep = (1.0 - 1.0 / memory) ** len(steps)
         rows, seconds = zip(*steps, strict=True)
         columns = list(zip(*rows, strict=True))
+        gram, moment = self.gram, self.moment
         for i, column in enumerate(columns):
             weighted = list(map(mul, column, weights))
-            self.moment[i] = keep * self.moment[i] + math.fsum(map(mul, weighted, seconds))
+            moment[i] = keep * moment[i] + math.fsum(map(mul, weighted, seconds))
             for j in range(i, len(columns)):
-                value = keep * self.gram[i][j] + math.fsum(map(mul, weighted, columns[j]))
-                self.gram[i][j] = self.gram[j][i] = value
+                gram[i][j] = gram[j][i] = keep * gram[i][j] + math.fsum(map(mul, weighted, columns[j]))
         self.weight = keep * self.weight + math.fsum(weights)
         self.seconds = keep * self.seconds + math.fsum(map(mul, weights, seconds))
 
@@ -196,16 +196,18 @@ class RobustRegression:
 
     def _weights(self, coefficients: Sequence[float]) -> list[float]:
         """Weights of the pending steps, each by its distance from what was expected; follows the deviation."""
-        weights = []
+        weights, deviation = [], self._deviation
         for x, seconds in self._pending:
             expected = math.fsum(map(mul, coefficients, x))
             distance = abs(seconds - expected)
-            deviation = max(self._deviation, SMALLEST_RELATIVE_DEVIATION * expected, SMALLEST_DEVIATION_SECONDS)
+            deviation = max(deviation, SMALLEST_RELATIVE_DEVIATION * expected, SMALLEST_DEVIATION_SECONDS)
             far = 3.0 * deviation
             weights.append(1.0 if distance <= far else (far / distance) ** 2)
-            self._deviation = (
-                deviation * MEDIAN_STEP if distance * NORMAL_DEVIATION > deviation else deviation / MEDIAN_STEP
-            )
+            if distance * NORMAL_DEVIATION > deviation:
+                deviation *= MEDIAN_STEP
+            else:
+                deviation /= MEDIAN_STEP
+        self._deviation = deviation
         return weights
 
     def _take_in(self, steps: Sequence[Sample], weights: Sequence[float], kinds: Sequence[int]) -> None:

@@ -217,14 +217,11 @@ def forecast(load: Load, topology: TopologyStatus, budget: int) -> Forecast:
 def _scored(
     load: Load, generators: tuple[Callable[[Question], Iterator[TopologyStatus]], ...], question: Question
 ) -> tuple[Candidate, ...]:
-    keys = dict.fromkeys(key_of(t) for generate in generators for t in generate(question))
-    return tuple(score(load, _topology(key), question.budget, question.history.boards) for key in keys)
-
-
-def _topology(key: Key) -> TopologyStatus:
-    mixed_engines, prefill, decode, budget = key
-    mode = Mode.SPLIT if prefill else Mode.MIXED
-    return TopologyStatus(mode=mode, mixed=mixed_engines, prefill=prefill, decode=decode, tokenBudget=budget)
+    found: dict[Key, TopologyStatus] = {}
+    for generate in generators:
+        for topology in generate(question):
+            found.setdefault(key_of(topology), topology)
+    return tuple(score(load, topology, question.budget, question.history.boards) for topology in found.values())
 
 
 def _best(candidates: tuple[Candidate, ...]) -> Candidate:
