@@ -214,7 +214,9 @@ class RobustRegression:
         """Add steps to the sums of their kinds."""
         for kind in sorted(set(kinds)):
             places = [place for place, of in enumerate(kinds) if of == kind]
-            sums = self._kinds.setdefault(kind, Sums.none(self._features))
+            if kind not in self._kinds:
+                self._kinds[kind] = Sums.none(self._features)
+            sums = self._kinds[kind]
             sums.take_in([steps[place] for place in places], [weights[place] for place in places])
             sums.last = self.samples
         self._kinds = {k: sums for k, sums in self._kinds.items() if self.samples - sums.last <= KIND_STEPS}

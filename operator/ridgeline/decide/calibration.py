@@ -21,7 +21,7 @@ from ridgeline.api.fleet import Mode
 from ridgeline.decide.candidates import forecast
 from ridgeline.decide.guards import tuned_lately
 from ridgeline.decide.question import Question
-from ridgeline.decide.whatif import Forecast, Load, MixedEngines, mixed_engines
+from ridgeline.decide.whatif import Forecast, Load, MixedEngines, mixed, mixed_engines
 
 LEAST_PACE = 0.9
 """Of the modelled length of a step: what efficiencies and rooflines are off by at most."""
@@ -43,12 +43,15 @@ def bursty(question: Question, load: Load) -> Load:
     if tuned_lately(question):  # these misses are still those of the budget before
         return load
     load = replace(load, burst=1.0)
-    today = mixed_engines(load, question.today.mixed, question.today.tokenBudget or question.budget)
+    budget = question.today.tokenBudget or question.budget
+    today = mixed_engines(load, question.today.mixed, budget)
     if not isinstance(today, MixedEngines):  # overloaded, however requests arrive
         return load
-    least = load.arrival_variability
-    burst = _raised(today.gaps_late, load.burst, MOST_BURST, signals.gaps_late_ratio)
-    variability = _raised(today.first_token_late, least, MOST_VARIABILITY, signals.first_token_late_ratio)
+    expected, least = mixed(load, question.today.mixed, budget), load.arrival_variability
+    burst = _raised(today.gaps_late, load.burst, MOST_BURST, expected.gaps_late, signals.gaps_late_ratio)
+    variability = _raised(
+        today.first_token_late, least, MOST_VARIABILITY, expected.first_token_late, signals.first_token_late_ratio
+    )
     return replace(load, burst=burst, arrival_variability=variability)
 
 
@@ -115,9 +118,11 @@ def _least_taken_off(
     return reduced(load, low)
 
 
-def _raised(model: Callable[[float], float], least: float, most: float, observed: float | None) -> float:
-    """The least parameter with which the model reaches what was observed, by bisection."""
-    if not observed or not isfinite(observed) or model(least) >= observed:  # any reaches none
+def _raised(
+    model: Callable[[float], float], least: float, most: float, expected: float, observed: float | None
+) -> float:
+    """The least parameter with which the model reaches what was observed, by bisection; `expected` is the least's."""
+    if not observed or not isfinite(observed) or expected >= observed:  # any reaches none
         return least
     if model(most) <= observed:
         return most
