@@ -77,7 +77,7 @@ def take_turn(
     away = absent(snapshot, fleet.spec, now)
     present = without(snapshot, away)
     turn = _turn(fleet, present, history, refusal, now, interval)
-    if turn.transition is None and refusal is None:
+    if away and turn.transition is None and refusal is None:
         turn = replace(turn, roles={**turn.roles, **labels_of_absent(away, present)})
     return turn
 

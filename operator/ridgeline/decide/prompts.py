@@ -70,7 +70,7 @@ class Prompts:
     def of(cls, steps: StepTimes, lengths: Distribution) -> Prompts:
         """Prompts of these lengths."""
         shares = [share for _, share in lengths]
-        mean_tokens = fsum(share * tokens for tokens, share in lengths)
+        mean_tokens = fsum([share * tokens for tokens, share in lengths])
         return cls(steps, lengths, shares, mean_tokens, [steps.prefill_seconds(tokens) for tokens, _ in lengths])
 
     def mean_seconds(self, room: float) -> float:
@@ -120,7 +120,7 @@ class Prompts:
                 rest_alone = prefill_seconds(rest)
                 # The deeper a chunk lies in its prompt, the longer it takes: a few depths stand for all.
                 chunks = [step + prefill_seconds(room, depth * full * room) for depth in CHUNK_DEPTHS]
-                own_late = full * fsum(late(seconds, objective) for seconds in chunks) / len(CHUNK_DEPTHS)
+                own_late = full * fsum([late(seconds, objective) for seconds in chunks]) / len(CHUNK_DEPTHS)
                 longest = max(longest, *chunks)
             if rest >= 1.0:
                 # Prompts that arrive during a step share the next: a rest is seldom alone on a busy engine.

@@ -72,7 +72,7 @@ def usable(steps: StepTimes) -> bool:
         steps.seconds_per_prefill_pair,
         steps.hidden_seconds,
     )
-    return all(isfinite(term) for term in terms) and steps.seconds_per_prefill_token > 0.0
+    return all(map(isfinite, terms)) and steps.seconds_per_prefill_token > 0.0
 
 
 def step_corrections(signals: Signals) -> Corrections:

@@ -148,7 +148,7 @@ class MixedEngines:
             return 0.0
         steps_per_second = max(1e-9, 1.0 - self.busy) / self.step
         share_late, row = min(1.0, burst * self.rate * late_steps.a_prompt / steps_per_second), late_steps.in_a_row
-        missed = fsum(share * late_rows(tokens - 1.0, share_late, row) for tokens, share in self.lengths.outputs)
+        missed = fsum([share * late_rows(tokens - 1.0, share_late, row) for tokens, share in self.lengths.outputs])
         return min(1.0, missed)
 
     def forecast(self) -> Forecast:
@@ -257,15 +257,15 @@ def _prompts(steps: StepTimes, lengths: Distribution) -> Prompts:
 
 def _mean(distribution: Distribution, power: int) -> float:
     """Mean of a power of the lengths; weights need not sum to 1."""
-    total = fsum(weight for _, weight in distribution)
+    total = fsum([weight for _, weight in distribution])
     if total <= 0.0:
         return 0.0
-    return fsum(weight * max(0.0, tokens) ** power for tokens, weight in distribution) / total
+    return fsum([weight * max(0.0, tokens) ** power for tokens, weight in distribution]) / total
 
 
 def _shares(distribution: Distribution) -> Distribution:
-    total = fsum(weight for _, weight in distribution if weight > 0.0)
-    shares = tuple((max(1.0, tokens), weight / total) for tokens, weight in distribution if weight > 0.0)
+    total = fsum([weight for _, weight in distribution if weight > 0.0])
+    shares = tuple([(max(1.0, tokens), weight / total) for tokens, weight in distribution if weight > 0.0])
     return shares or ((1.0, 1.0),)
 
 
