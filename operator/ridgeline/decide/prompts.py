@@ -62,6 +62,7 @@ class Prompts:
     lengths: Distribution
     """Tokens and shares."""
     shares: Sequence[float]
+    """Those of `lengths` alone."""
     mean_tokens: float
     single_chunks: Sequence[float]
     """Seconds that each adds to a step as a single chunk."""
@@ -90,17 +91,17 @@ class Prompts:
         full_step = step + prefill_seconds(room)
         alone, shared = [], []  # with steps for itself; with steps that are always full
         for (tokens, _), seconds in zip(self.lengths, self.single_chunks, strict=True):
-            steps = tokens / room
+            fills = tokens / room  # full steps
             if tokens <= room:
                 alone.append(step + seconds)
-                shared.append(steps * full_step)
+                shared.append(fills * full_step)
                 continue
-            full = floor(steps)
+            full = floor(fills)
             # Full chunks lie half their prompt deep on average, so that the pairs of all chunks add up to tokens² / 2.
             seconds = full * prefill_seconds(room, (full - 1) * room / 2.0)
             seconds += prefill_seconds(tokens - full * room, full * room)
-            alone.append(ceil(steps) * step + seconds)
-            shared.append(steps * (step + prefill_seconds(room, (tokens - room) / 2.0)))
+            alone.append(ceil(fills) * step + seconds)
+            shared.append(fills * (step + prefill_seconds(room, (tokens - room) / 2.0)))
         shares = self.shares
         sharing = min(1.0, rate * fsum(map(mul, shares, shared)))
         services = [(1.0 - sharing) * own + sharing * full for own, full in zip(alone, shared, strict=True)]
