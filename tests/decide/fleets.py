@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ridgeline.api.fleet import Engine, FleetSpec, FleetStatus, Hardware, ModelSpec, Role, TransitionStatus
-from ridgeline.decide.plan import Plan
+from ridgeline.api.fleet import Action, Engine, FleetSpec, FleetStatus, Hardware, ModelSpec, Role, TransitionStatus
+from ridgeline.decide.decision import decide
+from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.roles import serves
 from ridgeline.decide.snapshot import EngineState, MetricsProblem, RouterState, Signals, Snapshot, StepTimes
 from ridgeline.decide.step_plan import StepPlan
@@ -236,3 +237,53 @@ class World:
 
 def table_serves(letters: str) -> bool:
     return serves(LETTERS[letter] for letter in letters)
+
+
+# ---------------------------------------------------------------- a large model, and passes of `decide`
+
+STALLED: dict[str, Any] = {
+    "missed_ratio": 0.3,
+    "gaps_late_ratio": 0.3,
+    "first_token_late_ratio": 0.0,
+    "decode_stall_ratio": 0.4,
+    "inter_token_p99_seconds": 0.8,
+}
+
+
+def big(letters: str, signals: Signals, budget: int | None = 512, link: float | None = 48e9) -> Snapshot:
+    return snapshot(engines(letters, limit=budget, maximum=8192), signals, link_bytes_per_second=link)
+
+
+LARGE = spec(8, interTokenLatencyMilliseconds=40, timeToFirstTokenMilliseconds=2000)
+
+
+def once(
+    seen: Snapshot,
+    wanted: FleetSpec,
+    *,
+    history: History | None = None,
+    status: FleetStatus | None = None,
+    now: float = NOW,
+) -> Decision:
+    return decide(seen, wanted, status or FleetStatus(), history or History(), now)
+
+
+def after(
+    seen: Snapshot,
+    wanted: FleetSpec,
+    seconds: float,
+    status: FleetStatus | None = None,
+    *,
+    history: History | None = None,
+) -> Decision:
+    """The decision after the same sight for so many seconds, a pass every five."""
+    history, decision, passed, base = history or History(), None, 0.0, seen.signals
+    while passed <= seconds:
+        if isinstance(base, Signals) and base.sampled_at is not None:
+            seen = replace(seen, signals=replace(base, sampled_at=base.sampled_at + passed))
+        decision = once(seen, wanted, history=history, status=status, now=NOW + passed)
+        if decision.plan.action is not Action.HOLD:
+            return decision
+        history, passed = decision.history, passed + 5.0
+    assert decision is not None
+    return decision

@@ -18,11 +18,18 @@ from ridgeline.decide.plan import History
 from ridgeline.decide.snapshot import Snapshot
 from tests.decide.fleets import NOW, chat, engines, snapshot, spec
 
-STALLED: dict[str, Any] = {"missed_ratio": 0.3, "gaps_late_ratio": 0.3, "decode_stall_ratio": 0.4, "inter_token_p99_seconds": 0.8}
+STALLED: dict[str, Any] = {
+    "missed_ratio": 0.3,
+    "gaps_late_ratio": 0.3,
+    "decode_stall_ratio": 0.4,
+    "inter_token_p99_seconds": 0.8,
+}
 OBJECTIVES: dict[str, Any] = {"interTokenLatencyMilliseconds": 40, "timeToFirstTokenMilliseconds": 2000}
 
 
-def fleet(letters: str, away_seconds: float | None = PATIENCE_SECONDS, rate: float = 48.0, now: float = NOW) -> Snapshot:
+def fleet(
+    letters: str, away_seconds: float | None = PATIENCE_SECONDS, rate: float = 48.0, now: float = NOW
+) -> Snapshot:
     """Engines of a large model in trouble; capitals have been away for so long."""
     since = None if away_seconds is None else now - away_seconds
     states = engines(letters, limit=512, maximum=8192)

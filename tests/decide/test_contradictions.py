@@ -94,9 +94,13 @@ def test_before_anything_is_counted_engines_at_work_get_a_budget_that_keeps_the_
 @pytest.mark.parametrize(
     ("latencies", "merged"),
     [
-        pytest.param({"inter_token_p99_seconds": 0.02, "time_to_first_token_p95_seconds": 0.5}, False, id="all in time"),
+        pytest.param(
+            {"inter_token_p99_seconds": 0.02, "time_to_first_token_p95_seconds": 0.5}, False, id="all in time"
+        ),
         pytest.param({"inter_token_p99_seconds": None, "time_to_first_token_p95_seconds": None}, False, id="unknown"),
-        pytest.param({"inter_token_p99_seconds": 0.02, "time_to_first_token_p95_seconds": 9.0}, True, id="first tokens"),
+        pytest.param(
+            {"inter_token_p99_seconds": 0.02, "time_to_first_token_p95_seconds": 9.0}, True, id="first tokens"
+        ),
         pytest.param({"inter_token_p99_seconds": 0.30, "time_to_first_token_p95_seconds": 0.5}, True, id="gaps"),
     ],
 )

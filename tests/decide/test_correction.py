@@ -68,7 +68,9 @@ def test_what_all_steps_take_longer_all_terms_do() -> None:
     assert slow.seconds_per_decode_sequence == pytest.approx(1.4 * MODEL.seconds_per_decode_sequence, rel=0.01)
     assert slow.seconds_per_kv_token == pytest.approx(1.4 * MODEL.seconds_per_kv_token, rel=0.01)
     for tokens, depth in ((512, 0.0), (8192, 30_000.0)):
-        assert slow.prefill_seconds(tokens, depth) == pytest.approx(1.4 * MODEL.prefill_seconds(tokens, depth), rel=0.01)
+        assert slow.prefill_seconds(tokens, depth) == pytest.approx(
+            1.4 * MODEL.prefill_seconds(tokens, depth), rel=0.01
+        )
 
 
 def test_what_hides_behind_the_weights_stays_hidden() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ridgeline.api.fleet import (
     Action,
-    FleetSpec,
     FleetStatus,
     LastDecision,
     Mode,
@@ -25,46 +24,29 @@ from ridgeline.decide import reasons
 from ridgeline.decide.calibration import bursty, no_more_than_seen
 from ridgeline.decide.candidates import forecast
 from ridgeline.decide.decision import decide
-from ridgeline.decide.plan import Decision, History, Plan
+from ridgeline.decide.plan import History, Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import Board
 from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot, StepsTaken, StepTimes
 from ridgeline.decide.whatif import Load
-from tests.decide.fleets import LLAMA_8B, NOW, ONE_THREAD, chat, engines, idle, small_fleet, snapshot, spec
+from tests.decide.fleets import (
+    LARGE,
+    LLAMA_8B,
+    NOW,
+    ONE_THREAD,
+    STALLED,
+    after,
+    big,
+    chat,
+    engines,
+    idle,
+    once,
+    small_fleet,
+    snapshot,
+    spec,
+)
 
 NAN = float("nan")
-STALLED: dict[str, Any] = {
-    "missed_ratio": 0.3,
-    "gaps_late_ratio": 0.3,
-    "first_token_late_ratio": 0.0,
-    "decode_stall_ratio": 0.4,
-    "inter_token_p99_seconds": 0.8,
-}
-
-
-def once(
-    seen: Snapshot,
-    wanted: FleetSpec,
-    *,
-    history: History | None = None,
-    status: FleetStatus | None = None,
-    now: float = NOW,
-) -> Decision:
-    return decide(seen, wanted, status or FleetStatus(), history or History(), now)
-
-
-def after(seen: Snapshot, wanted: FleetSpec, seconds: float, status: FleetStatus | None = None) -> Decision:
-    """The decision after the same sight for so many seconds, a pass every five."""
-    history, decision, passed, base = History(), None, 0.0, seen.signals
-    while passed <= seconds:
-        if isinstance(base, Signals) and base.sampled_at is not None:
-            seen = replace(seen, signals=replace(base, sampled_at=base.sampled_at + passed))
-        decision = once(seen, wanted, history=history, status=status, now=NOW + passed)
-        if decision.plan.action is not Action.HOLD:
-            return decision
-        history, passed = decision.history, passed + 5.0
-    assert decision is not None
-    return decision
 
 
 def tuned(at: float) -> LastDecision:
@@ -216,7 +198,9 @@ def test_a_split_that_works_is_kept_under_the_same_load() -> None:
         pytest.param(40.0, Action.MERGE, id="decodes drown"),
     ],
 )
-def test_a_split_whose_decodes_drown_in_long_answers_is_merged_and_not_moved_by_one(rate: float, action: Action) -> None:
+def test_a_split_whose_decodes_drown_in_long_answers_is_merged_and_not_moved_by_one(
+    rate: float, action: Action
+) -> None:
     long = chat(rate, **STALLED)
     assert long.output_tokens is not None
     assert long.prompt_tokens is not None
@@ -277,13 +261,6 @@ def test_one_good_sample_does_not_restart_the_window() -> None:
 
 
 # ---------------------------------------------------------------- large fleets
-
-
-def big(letters: str, signals: Signals, budget: int | None = 512, link: float | None = 48e9) -> Snapshot:
-    return snapshot(engines(letters, limit=budget, maximum=8192), signals, link_bytes_per_second=link)
-
-
-LARGE = spec(8, interTokenLatencyMilliseconds=40, timeToFirstTokenMilliseconds=2000)
 
 
 def test_a_large_model_splits_with_evidence_that_a_person_can_check() -> None:
@@ -351,15 +328,6 @@ def test_a_split_is_not_rebalanced_into_misses_for_room_that_nobody_needs() -> N
     pressed = chat(56.0, missed_ratio=0.0)
     decision = after(big("ppppppdd", pressed), LARGE, 60)
     assert decision.plan.action is Action.HOLD
-
-
-def test_a_split_in_which_most_requests_miss_is_merged_whatever_the_model_says_of_it() -> None:
-    collapsed = chat(20.0, **{**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0})
-    decision = after(big("pppppddd", collapsed), LARGE, 60)
-    assert (decision.plan.action, decision.plan.reason) == (Action.MERGE, reasons.SPLIT_COLLAPSED)
-    crowded = chat(64.0, **{**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0})
-    held = after(big("ppppppdd", crowded), LARGE, 60)
-    assert held.plan.reason != reasons.SPLIT_COLLAPSED, "mixed engines would miss far more"
 
 
 # ---------------------------------------------------------------- what is seen, and what the model expects
@@ -457,16 +425,6 @@ def test_a_budget_is_chosen_for_the_load_of_now_alone() -> None:
     assert (wanted.action, wanted.target.tokenBudget) == (Action.TUNE, 256)
 
 
-def test_an_overload_does_not_forget_what_was_wanted() -> None:
-    wanting = once(big("mmmmmmmm", chat(56.0, **STALLED)), LARGE).history
-    assert wanting.wanted is not None
-    drowned = once(big("mmmmmmmm", chat(150.0, **STALLED)), LARGE, history=wanting, now=NOW + 5.0)
-    assert drowned.plan.reason == reasons.OVERLOADED
-    assert (drowned.history.wanted, drowned.history.wanted_since) == (wanting.wanted, NOW)
-    calm = once(big("mmmmmmmm", chat(5.0), 256), LARGE, history=wanting, now=NOW + 5.0)
-    assert calm.history.wanted is None
-
-
 def test_a_split_that_gains_much_does_not_wait_for_the_signals_of_a_new_budget() -> None:
     told = FleetStatus(lastDecision=tuned(NOW))
     assert after(big("mmmmmmmm", chat(56.0, **STALLED)), LARGE, 20, told).plan.action is Action.SPLIT
@@ -526,54 +484,6 @@ def test_engines_that_nobody_has_used_yet_begin_with_a_budget_that_keeps_the_obj
         once(big("ppppppdd", fresh, 8192), LARGE),
     ):
         assert (other.plan.action, other.plan.reason) == (Action.HOLD, reasons.METRICS_INCOMPLETE)
-
-
-@pytest.mark.parametrize(
-    ("letters", "action"),
-    [
-        pytest.param("mmmmmmmm", Action.SPLIT, id="mixed engines carry far less"),
-        pytest.param("ppppdddd", Action.REBALANCE, id="so does another split"),
-        pytest.param("ppppppdd", Action.HOLD, id="nothing carries more"),
-    ],
-)
-def test_overload_in_which_everything_misses_goes_to_what_works_off_clearly_more(letters: str, action: Action) -> None:
-    plan = after(big(letters, chat(78.0, **STALLED), 256), LARGE, 60).plan
-    assert plan.action is action
-    if action is Action.HOLD:
-        assert plan.reason == reasons.OVERLOADED
-    else:
-        assert (plan.target.prefill, plan.target.decode) == (6, 2)
-        assert "6P:2D works off 1." in plan.message
-
-
-def test_a_budget_that_carries_an_overload_is_taken() -> None:
-    """Steps of 512 tokens are nearly as long as promised, with 256 tokens a queue grows."""
-    near = spec(8, interTokenLatencyMilliseconds=42, timeToFirstTokenMilliseconds=2000, minDecodeReplicas=7)
-    late = {**STALLED, "missed_ratio": 0.9, "gaps_late_ratio": 0.0, "first_token_late_ratio": 0.9}
-    plan = after(big("mmmmmmmm", chat(70.0, **late, time_to_first_token_p95_seconds=9.0), 256), near, 60).plan
-    assert (plan.action, plan.target.tokenBudget) == (Action.TUNE, 512)
-    assert "budget 512 works off 1." in plan.message
-
-
-def test_overload_in_which_everything_misses_holds() -> None:
-    decision = after(big("mmmmmmmm", chat(400.0, **STALLED)), LARGE, 120)
-    assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reasons.OVERLOADED)
-    assert decision.plan.message.endswith("engines are needed")
-
-
-def test_what_engines_told_of_their_steps_is_not_forgotten_when_an_overload_hides_it() -> None:
-    slow = StepTimes(0.02, 1e-4, 4e-8, 2e-4, "measured")
-    told = big("mmmmmmmm", chat(48.0, measured_steps=slow, **STALLED))
-    hidden = big("mmmmmmmm", chat(48.0, **STALLED))
-    before = once(told, LARGE)
-    assert before.plan.reason == reasons.OVERLOADED
-    assert once(hidden, LARGE).plan.reason != reasons.OVERLOADED, "the roofline thinks more of these engines"
-    after_it = once(hidden, LARGE, history=before.history, now=NOW + 10.0)
-    assert (after_it.plan.reason, after_it.plan.message) == (before.plan.reason, before.plan.message)
-    others = big("mmmmmmmm", chat(48.0, peak_flops=9e14, **STALLED))
-    of_others = once(others, LARGE, history=before.history, now=NOW + 10.0)
-    forgetful = once(others, LARGE, history=replace(before.history, steps=None), now=NOW + 10.0)
-    assert of_others.plan.message == forgetful.plan.message, "another GPU has its own steps"
 
 
 def test_without_trouble_nothing_is_done_however_much_better_a_split_might_be() -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from math import isnan
 
 from ridgeline.api.fleet import Mode, TopologyStatus
+from ridgeline.decide.observed import held_requests
 from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import Board, Key, key_of, remembered
 from ridgeline.decide.whatif import HEADROOM, Forecast, Load, mixed, split
@@ -119,10 +120,22 @@ class Assessment:
         """Least share of misses of any candidate at the measured load."""
         return min(c.forecast.missed for c in (self.today, *self.mixed, *self.splits))
 
+    def strain(self, candidate: Candidate) -> float:
+        """How much more than it can do a candidate is asked for: time of its engines, room for KV, length of a step."""
+        load = candidate.forecast
+        longest_step = load.worst_step_seconds / self.load.inter_token_objective_seconds
+        return max(load.prefill_utilization, load.decode_utilization, longest_step)
+
+    @cached_property
+    def least_strained_mixed(self) -> Candidate:
+        """Mixed engines at the token budget that works off most."""
+        return min(self.mixed, key=self.strain)
+
     def board(self, now: float) -> Board:
         """What is to be remembered of this pass."""
         everyone = (*self.mixed, *self.splits)
-        return Board(now, {key_of(c.topology): c.missed for c in everyone}, self.mixed_when_busier)
+        missed = {key_of(c.topology): c.missed for c in everyone}
+        return Board(now, missed, self.mixed_when_busier, held_requests(self.question.snapshot))
 
     def split_with(self, prefill: int) -> Candidate | None:
         """The candidate with so many prefill engines."""

@@ -33,8 +33,6 @@ from ridgeline.decide.wording import percent, topology_text
 
 QUICK_WINDOW_SHARE = 1 / 3
 """What costs nothing (a token budget) or gains much is done after a third of the window: waiting costs misses."""
-CLEAR_GAIN = 0.25
-"""Share of all requests: what saves so many is not in doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,7 @@ def _agreed(question: Question, advice: Advice, history: History) -> Decision:
         return Decision(plan, advice.recommendation, _settled(history))
     history = _wanting(question, plan, history)
     assert history.wanted_since is not None
-    share = QUICK_WINDOW_SHARE if plan.action is Action.TUNE or plan.gain >= CLEAR_GAIN else 1.0
+    share = QUICK_WINDOW_SHARE if plan.action is Action.TUNE or plan.is_clear else 1.0
     window = share * question.spec.rules.stabilizationWindowSeconds
     stood = question.now - history.wanted_since
     if stood < window:
@@ -197,7 +195,7 @@ def _static(question: Question, advice: Advice | None, history: History) -> Deci
 
 
 def _unless_resting(question: Question, plan: Plan, recommendation: Plan | None, history: History) -> Decision:
-    rests = STRICT_RESTS if plan.gain >= CLEAR_GAIN else RESTS
+    rests = STRICT_RESTS if plan.is_clear else RESTS
     rest = first(rests, question) if plan.changes_roles else None
     if rest is None:
         return Decision(plan, recommendation, _settled(history))

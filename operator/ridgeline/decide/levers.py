@@ -19,7 +19,7 @@ from ridgeline.api.fleet import Action, Mode
 from ridgeline.decide import reasons
 from ridgeline.decide.candidates import MIXED_COST, Assessment, Candidate
 from ridgeline.decide.evidence import explain
-from ridgeline.decide.plan import Plan
+from ridgeline.decide.plan import CLEAR_GAIN, Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.triggers import DECODE_BAND, PREFILL_BAND, Trigger
 from ridgeline.decide.wording import topology_text
@@ -27,9 +27,9 @@ from ridgeline.decide.wording import topology_text
 TUNE_GAIN = 0.01
 """Points of requests met that another budget must bring: budgets halve, so a smaller gain is noise."""
 REBALANCE_GAIN = 0.02
-MOST_STRAIN = 1.2
+MOST_STRAIN = 1.5
 """A topology that is asked for more than this times what it can do relieves nobody."""
-RELIEF_SHARE = 0.8
+RELIEF_SHARE = 0.95
 """In an overload, the strain that another topology may have at most, of today's, to be worth a change."""
 FAR_GAIN = 0.25
 """Where the next split would still miss so much more than the best one, engines are not moved one at a time."""
@@ -104,9 +104,8 @@ LEVERS: tuple[Lever, ...] = (tune, rebalance, split, merge)
 
 def relieve(question: Question, scores: Assessment, trigger: Trigger) -> Plan | None:
     """In an overload all candidates miss about the same: what works off clearly more of the load, if anything does."""
-    objective = scores.load.inter_token_objective_seconds
-    best = min((scores.today, *scores.mixed, *scores.splits), key=lambda candidate: _strain(candidate, objective))
-    least, now = _strain(best, objective), _strain(scores.today, objective)
+    best = min((scores.today, *scores.mixed, *scores.splits), key=scores.strain)
+    least, now = scores.strain(best), scores.strain(scores.today)
     if least > min(MOST_STRAIN, RELIEF_SHARE * now):
         return None
     if best.topology.mode is Mode.MIXED and not question.split and question.today.tokenBudget is None:
@@ -120,13 +119,7 @@ def relieve(question: Question, scores: Assessment, trigger: Trigger) -> Plan | 
     much = "what today's engines never work off" if isinf(now) else f"{now / least:.2g} times as much"
     evidence = f"{trigger.evidence}; all would miss in this overload, but {name} works off {much}"
     plan = _plan(question, action, best, scores, replace(trigger, evidence=evidence))
-    return replace(plan, gain=1.0 - least / now)
-
-
-def _strain(candidate: Candidate, objective_seconds: float) -> float:
-    """How much more than it can do a topology is asked for: time of its engines, room for KV, length of a step."""
-    load = candidate.forecast
-    return max(load.prefill_utilization, load.decode_utilization, load.worst_step_seconds / objective_seconds)
+    return replace(plan, gain=max(CLEAR_GAIN, 1.0 - least / now))  # the queue grows meanwhile, for all that come
 
 
 def _needed_gain(question: Question) -> float:

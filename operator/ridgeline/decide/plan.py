@@ -8,6 +8,9 @@ from ridgeline.api.fleet import Action, TopologyStatus
 from ridgeline.decide.scoreboard import Board
 from ridgeline.decide.snapshot import StepTimes
 
+CLEAR_GAIN = 0.25
+"""Share of all requests: what saves so many is not in doubt."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -27,6 +30,11 @@ class Plan:
     def changes_roles(self) -> bool:
         """Whether engines change their role (a transition), not only their limits."""
         return self.action in (Action.SPLIT, Action.MERGE, Action.REBALANCE, Action.ROLL_BACK)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether waiting to be surer would cost more than a change too many."""
+        return self.gain >= CLEAR_GAIN
 
 
 @dataclass(frozen=True, slots=True)

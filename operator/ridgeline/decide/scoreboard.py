@@ -35,6 +35,8 @@ class Board:
     """Share of requests, by candidate."""
     mixed_when_busier: float
     """Least share of misses of mixed engines with room for the load to grow."""
+    requests: int | None = None
+    """What the engines held, waiting or running; None where one did not tell."""
 
 
 def key_of(topology: TopologyStatus) -> Key:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ridgeline.decide import reasons
 from ridgeline.decide.candidates import CALM_LOAD, MIXED_COST, Assessment
+from ridgeline.decide.observed import held_requests
 from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import calm_lately
 from ridgeline.decide.wording import duration, percent
@@ -55,6 +56,9 @@ def split_collapsed(question: Question, scores: Assessment) -> Trigger | None:
         return None
     if scores.best_mixed.forecast.missed > scores.today.forecast.missed + MIXED_COST:
         return None
+    strain, of_mixed = scores.strain(scores.today), scores.strain(scores.least_strained_mixed)
+    if strain < of_mixed and (strain > 1.0 or _works_off_queue(question)):
+        return None  # too much load, or a queue from before, explains it, and mixed engines would work off less
     return Trigger(reasons.SPLIT_COLLAPSED, f"{missed_text(question)}, whatever today's split should do; {late}")
 
 
@@ -158,6 +162,13 @@ def _late_first_tokens(question: Question) -> str | None:
     if first is None or first <= objective:
         return None
     return f"time-to-first-token p95 is {duration(first)} (objective {duration(objective)})"
+
+
+def _works_off_queue(question: Question) -> bool:
+    """Whether the engines hold fewer requests than one to two windows ago: those that end now have waited."""
+    boards, held = question.history.boards, held_requests(question.snapshot)
+    before = boards[-2].requests if len(boards) > 1 else None
+    return before is not None and held is not None and held < before
 
 
 def _load_text(pressure: float) -> str:

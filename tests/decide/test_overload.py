@@ -1,0 +1,108 @@
+"""`decide` when the load is more than the fleet carries: what then counts is how much of it is worked off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ridgeline.api.fleet import Action
+from ridgeline.decide import reasons
+from ridgeline.decide.plan import History
+from ridgeline.decide.scoreboard import Board
+from ridgeline.decide.snapshot import StepTimes
+from tests.decide.fleets import LARGE, NOW, STALLED, after, big, chat, engines, once, snapshot, spec
+
+
+@pytest.mark.parametrize(
+    ("letters", "action"),
+    [
+        pytest.param("mmmmmmmm", Action.SPLIT, id="mixed engines carry far less"),
+        pytest.param("ppppdddd", Action.REBALANCE, id="so does another split"),
+        pytest.param("ppppppdd", Action.HOLD, id="nothing carries more"),
+    ],
+)
+def test_overload_in_which_everything_misses_goes_to_what_works_off_clearly_more(letters: str, action: Action) -> None:
+    plan = after(big(letters, chat(78.0, **STALLED), 256), LARGE, 60).plan
+    assert plan.action is action
+    if action is Action.HOLD:
+        assert plan.reason == reasons.OVERLOADED
+    else:
+        assert (plan.target.prefill, plan.target.decode) == (6, 2)
+        assert "6P:2D works off 1." in plan.message
+
+
+def test_a_budget_that_carries_an_overload_is_taken() -> None:
+    """Steps of 512 tokens are nearly as long as promised, with 256 tokens a queue grows."""
+    near = spec(8, interTokenLatencyMilliseconds=42, timeToFirstTokenMilliseconds=2000, minDecodeReplicas=7)
+    late = {**STALLED, "missed_ratio": 0.9, "gaps_late_ratio": 0.0, "first_token_late_ratio": 0.9}
+    plan = after(big("mmmmmmmm", chat(70.0, **late, time_to_first_token_p95_seconds=9.0), 256), near, 60).plan
+    assert (plan.action, plan.target.tokenBudget) == (Action.TUNE, 512)
+    assert "budget 512 works off 1." in plan.message
+
+
+def test_overload_in_which_everything_misses_holds() -> None:
+    decision = after(big("mmmmmmmm", chat(400.0, **STALLED)), LARGE, 120)
+    assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reasons.OVERLOADED)
+    assert decision.plan.message.endswith("engines are needed")
+
+
+def test_an_overload_does_not_forget_what_was_wanted() -> None:
+    wanting = once(big("mmmmmmmm", chat(56.0, **STALLED)), LARGE).history
+    assert wanting.wanted is not None
+    drowned = once(big("mmmmmmmm", chat(150.0, **STALLED)), LARGE, history=wanting, now=NOW + 5.0)
+    assert drowned.plan.reason == reasons.OVERLOADED
+    assert (drowned.history.wanted, drowned.history.wanted_since) == (wanting.wanted, NOW)
+    calm = once(big("mmmmmmmm", chat(5.0), 256), LARGE, history=wanting, now=NOW + 5.0)
+    assert calm.history.wanted is None
+
+
+def test_what_engines_told_of_their_steps_is_not_forgotten_when_an_overload_hides_it() -> None:
+    slow = StepTimes(0.02, 1e-4, 4e-8, 2e-4, "measured")
+    told = big("mmmmmmmm", chat(48.0, measured_steps=slow, **STALLED))
+    hidden = big("mmmmmmmm", chat(48.0, **STALLED))
+    before = once(told, LARGE)
+    assert before.plan.reason == reasons.OVERLOADED
+    assert once(hidden, LARGE).plan.reason != reasons.OVERLOADED, "the roofline thinks more of these engines"
+    after_it = once(hidden, LARGE, history=before.history, now=NOW + 10.0)
+    assert (after_it.plan.reason, after_it.plan.message) == (before.plan.reason, before.plan.message)
+    others = big("mmmmmmmm", chat(48.0, peak_flops=9e14, **STALLED))
+    of_others = once(others, LARGE, history=before.history, now=NOW + 10.0)
+    forgetful = once(others, LARGE, history=replace(before.history, steps=None), now=NOW + 10.0)
+    assert of_others.plan.message == forgetful.plan.message, "another GPU has its own steps"
+
+
+# ---------------------------------------------------------------- a split in which most requests miss
+
+
+def test_a_split_in_which_most_requests_miss_is_merged_whatever_the_model_says_of_it() -> None:
+    collapsed = chat(20.0, **{**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0})
+    decision = after(big("pppppddd", collapsed), LARGE, 60)
+    assert (decision.plan.action, decision.plan.reason) == (Action.MERGE, reasons.SPLIT_COLLAPSED)
+    crowded = chat(64.0, **{**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0})
+    held = after(big("ppppppdd", crowded), LARGE, 60)
+    assert held.plan.reason != reasons.SPLIT_COLLAPSED, "mixed engines would miss far more"
+
+
+def test_a_split_that_works_off_more_of_an_overload_than_mixed_engines_is_kept() -> None:
+    late = {**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0}
+    for rate in (85.0, 100.0, 150.0):
+        held = after(big("ppppppdd", chat(rate, **late)), LARGE, 60)
+        assert (held.plan.action, held.plan.reason) == (Action.HOLD, reasons.OVERLOADED)
+
+
+@pytest.mark.parametrize(
+    ("before", "action"),
+    [
+        pytest.param(900, Action.HOLD, id="it shrinks"),
+        pytest.param(799, Action.MERGE, id="it grows"),
+        pytest.param(None, Action.MERGE, id="nobody knows"),
+    ],
+)
+def test_a_split_is_not_blamed_for_a_queue_that_it_works_off(before: int | None, action: Action) -> None:
+    late = {**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0}
+    busy = [replace(engine, running_requests=100) for engine in engines("ppppppdd", limit=512, maximum=8192)]
+    seen = snapshot(busy, chat(48.0, **late), link_bytes_per_second=48e9)
+    board = Board(NOW - 90.0, {}, 0.0, before)
+    history = History(boards=(board, replace(board, time=NOW - 45.0, requests=10_000)))
+    assert after(seen, LARGE, 45, history=history).plan.action is action
