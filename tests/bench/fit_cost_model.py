@@ -248,9 +248,7 @@ BATCHES = Family(
 )  # fmt: skip
 
 
-def left_out(
-    family: Family, points: Iterable[MeasuredPoint]
-) -> Iterator[tuple[str, list[float], list[MeasuredPoint]]]:
+def left_out(family: Family, points: Iterable[MeasuredPoint]) -> Iterator[tuple[str, list[float], list[MeasuredPoint]]]:
     """Each group of a family, the constants that fit its other points best, and the group's own points.
 
     Nothing where there is only one group: what is left would be no points at all.

@@ -69,7 +69,10 @@ def requests(trace: Path | None) -> tuple[list[Arrival], str]:
     """
     if trace is None:
         rows = list(generated())
-        return rows, f"{len(rows):,} generated requests with the statistics of Azure's conversation trace: no trace given"
+        return (
+            rows,
+            f"{len(rows):,} generated requests with the statistics of Azure's conversation trace: no trace given",
+        )
     with trace.open() as lines:
         rows = list(read_trace(lines, trace.name))
     return rows, f"{trace.name}, {len(rows):,} requests"
@@ -166,7 +169,9 @@ def growth(rows: Sequence[Arrival], what: str, repeat: int = REPEAT) -> list[Fig
     played = least(plays, [(part, make) for make in makes for part in (few, rows)], repeat)
     figures = []
     for place, make in enumerate(makes):
-        short, whole = (seconds / len(part) for (seconds, _), part in zip(played[2 * place :], (few, rows), strict=False))
+        short, whole = (
+            seconds / len(part) for (seconds, _), part in zip(played[2 * place :], (few, rows), strict=False)
+        )
         note = (
             f"time for each request of {len(rows):,} over that of the first {len(few):,}, "
             f"{1e6 * whole:.0f} µs over {1e6 * short:.0f} µs, least of {repeat}; {what}"

@@ -62,7 +62,9 @@ def test_models_that_were_left_out_are_judged_and_rows_of_known_models_are_not()
 
 def test_what_was_measured_of_a_model_does_not_reach_the_constants_that_it_is_judged_by() -> None:
     model = RUNS[0].model
-    before, after = ({name: constants for name, constants, _ in left_out(SERVING, runs)} for runs in (RUNS, slower(RUNS, model)))
+    before, after = (
+        {name: constants for name, constants, _ in left_out(SERVING, runs)} for runs in (RUNS, slower(RUNS, model))
+    )
     assert after[model] == before[model]
     assert all(after[name] != before[name] for name in before if name != model), "the others are fitted to it"
 

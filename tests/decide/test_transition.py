@@ -157,6 +157,25 @@ def test_more_misses_than_before_roll_back_after_the_soak_began() -> None:
     assert world.letters() == "mmmm"
 
 
+@pytest.mark.parametrize(
+    ("expected", "unchanged", "kept"),
+    [
+        pytest.param(0.30, 0.60, True, id="as forecast"),
+        pytest.param(0.20, 0.54, True, id="nearer to what was forecast"),
+        pytest.param(0.02, 0.60, False, id="nearer to what it should have saved"),
+        pytest.param(0.30, 0.35, False, id="worse than staying should have been"),
+        pytest.param(None, None, False, id="nothing was forecast"),
+    ],
+)
+def test_misses_are_held_against_a_change_that_saved_less_than_half_of_what_it_should(
+    expected: float | None, unchanged: float | None, kept: bool
+) -> None:
+    plan = replace(to_split(2, 2), expected_missed=expected, unchanged_missed=unchanged)
+    world = started("mmmm", plan, signals=chat(10.0, missed_ratio=0.05))
+    world.signals = chat(10.0, missed_ratio=0.40)
+    assert world.run(60).outcome is (Outcome.DONE if kept else Outcome.ROLLED_BACK)
+
+
 def test_misses_from_before_the_switch_are_not_held_against_the_split() -> None:
     """A soak shorter than the rules' window would judge the new topology by the old one's requests."""
     world = World.of("mmmm", spec(4, soakSeconds=1), signals=chat(10.0, missed_ratio=0.05))

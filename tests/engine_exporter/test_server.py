@@ -100,7 +100,14 @@ def test_limits_and_objectives_can_be_posted_and_read_back(server: ExporterServe
     assert state["limits"]["max_num_scheduled_tokens"] == 64
     assert state["maximum"] == {"max_num_scheduled_tokens": 256}
     assert state["objectives"] == objectives
-    assert {"running", "waiting", "transferring", "decoding", "pinned_remote_reads", "prefills_finished"} <= state.keys()
+    assert {
+        "running",
+        "waiting",
+        "transferring",
+        "decoding",
+        "pinned_remote_reads",
+        "prefills_finished",
+    } <= state.keys()
     assert "ridgeline_engine_limit_tokens 64.0" in ask(server, "GET", "/metrics", None)[1]
 
 

@@ -45,7 +45,9 @@ def engines(folder: Path) -> Iterator[tuple[Engine, Engine]]:
 
 
 @contextmanager
-def observed(folder: Path, name: str, arguments: Mapping[str, object], environment: Mapping[str, str]) -> Iterator[Engine]:
+def observed(
+    folder: Path, name: str, arguments: Mapping[str, object], environment: Mapping[str, str]
+) -> Iterator[Engine]:
     """An engine whose model runner is recorded, in a folder of its own."""
     own = folder / name
     (own / RECORD).mkdir(parents=True)

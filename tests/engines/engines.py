@@ -162,20 +162,24 @@ class Engine(Rank):
         self.port, side_channel = free_ports(2)
         self.folder = folder
         self.log = folder / f"{name}.log"
-        variables = os.environ | {
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
-            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(side_channel),
-            "PYTHONPATH": str(plugin),
-            "RIDGELINE_EXPORTER_HOST": "127.0.0.1",
-            "RIDGELINE_EXPORTER_PORT": str(self.exporter_port),
-            "RIDGELINE_CONTROL_TOKEN": TOKEN,
-            "RIDGELINE_PEAK_TERAFLOPS": "0.1",
-            "RIDGELINE_PEAK_GIGABYTES_PER_SECOND": "20",
-        } | dict(environment or {})
+        variables = (
+            os.environ
+            | {
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "OMP_NUM_THREADS": "1",
+                "HF_HUB_OFFLINE": "1",
+                "VLLM_NO_USAGE_STATS": "1",
+                "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+                "VLLM_NIXL_SIDE_CHANNEL_PORT": str(side_channel),
+                "PYTHONPATH": str(plugin),
+                "RIDGELINE_EXPORTER_HOST": "127.0.0.1",
+                "RIDGELINE_EXPORTER_PORT": str(self.exporter_port),
+                "RIDGELINE_CONTROL_TOKEN": TOKEN,
+                "RIDGELINE_PEAK_TERAFLOPS": "0.1",
+                "RIDGELINE_PEAK_GIGABYTES_PER_SECOND": "20",
+            }
+            | dict(environment or {})
+        )
         transfer = {
             "kv_connector": "NixlConnector",
             "kv_role": "kv_both",

@@ -122,7 +122,17 @@ def fault(crowded: Engine) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "place",
     [
-        "limits", "arrival", "schedule", "update", "finish", "read", "totals", "window", "baseline", "model", "tokens",
+        "limits",
+        "arrival",
+        "schedule",
+        "update",
+        "finish",
+        "read",
+        "totals",
+        "window",
+        "baseline",
+        "model",
+        "tokens",
         "scrape",
     ],
 )

@@ -172,7 +172,8 @@ def test_what_becomes_of_outputs_that_run(
     ended = cumulative(*zip((10.0, 20.0, 40.0, INF), ending, strict=True))
     alone = distribution(ended)
     middle = math.fsum(
-        weight * {0: 5.5, 1: 15.0, 2: 30.0, 3: 60.0}[bisect_left((10, 20, 40), tokens)] for tokens, weight in alone or ()
+        weight * {0: 5.5, 1: 15.0, 2: 30.0, 3: 60.0}[bisect_left((10, 20, 40), tokens)]
+        for tokens, weight in alone or ()
     )
     lengths = distribution(ended, middle, dict(zip((10.0, 20.0, 40.0), growing, strict=True)))
     assert lengths is not None

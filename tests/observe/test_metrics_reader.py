@@ -28,7 +28,11 @@ VECTOR = {
                 "metric": {"__name__": f"fleet:ridgeline_{name}", "namespace": "default", "fleet": "chat"},
                 "value": [NOW, value],
             }
-            for name, value in (("sample_timestamp_seconds", "999"), ("requests_arriving:rate", "4"), ("peak_flops", "NaN"))
+            for name, value in (
+                ("sample_timestamp_seconds", "999"),
+                ("requests_arriving:rate", "4"),
+                ("peak_flops", "NaN"),
+            )
         ],
     },
 }

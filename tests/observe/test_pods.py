@@ -154,9 +154,7 @@ def test_what_a_pod_says(
         pytest.param(None, None, "False", None, id="nobody knows"),
     ],
 )
-def test_since_when_a_pod_is_not_ready(
-    since: str | None, made: str | None, status: str, seconds: float | None
-) -> None:
+def test_since_when_a_pod_is_not_ready(since: str | None, made: str | None, status: str, seconds: float | None) -> None:
     raw = pod(conditions={"Ready": (status, "", "")})
     raw["metadata"]["creationTimestamp"] = made
     raw["status"]["conditions"][0]["lastTransitionTime"] = since

@@ -101,7 +101,9 @@ TERMS = {"fixed": 0.004, "decode_sequence": 1e-5, "kv_token": 1e-8, "prefill_tok
         pytest.param({}, None, id="none"),
     ],
 )  # fmt: skip
-def test_step_times_need_every_term_but_those_of_pairs_and_of_a_step_with_prefill(terms: dict[str, float], expected: StepTimes | None) -> None:
+def test_step_times_need_every_term_but_those_of_pairs_and_of_a_step_with_prefill(
+    terms: dict[str, float], expected: StepTimes | None
+) -> None:
     samples = [sample("step_model:seconds", value, term=term) for term, value in terms.items()]
     assert signals(*samples).measured_steps == expected
 
@@ -222,7 +224,9 @@ def test_fleets_of_one_name_in_two_namespaces_are_two_fleets() -> None:
 
 
 def test_series_of_two_prometheus_replicas_count_once() -> None:
-    result = signals(sample("requests_arriving:rate", 4, replica="a"), sample("requests_arriving:rate", 4.2, replica="b"))
+    result = signals(
+        sample("requests_arriving:rate", 4, replica="a"), sample("requests_arriving:rate", 4.2, replica="b")
+    )
     assert result.requests_per_second == 4
 
 

@@ -104,7 +104,9 @@ def minutes(count: int, **changes: Any) -> list[dict[str, Any]]:
     return [interval(60.0 * i, 60.0 * (i + 1), **changes) for i in range(count)]
 
 
-def decision(seconds: float, action: str = "Split", message: str = "decode stalled 31 % of decode time") -> dict[str, Any]:
+def decision(
+    seconds: float, action: str = "Split", message: str = "decode stalled 31 % of decode time"
+) -> dict[str, Any]:
     return {"seconds": seconds, "action": action, "reason": "DecodeStalled", "message": message}
 
 
@@ -112,7 +114,10 @@ def decision(seconds: float, action: str = "Split", message: str = "decode stall
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """A real replay: its answer and its report."""
     folder = tmp_path_factory.mktemp("report")
-    rows = [f"2026-01-01 00:{i // 120:02}:{i / 2 % 60:09.6f},{4000 if i % 8 == 0 else 300},{60 + i % 40}" for i in range(480)]
+    rows = [
+        f"2026-01-01 00:{i // 120:02}:{i / 2 % 60:09.6f},{4000 if i % 8 == 0 else 300},{60 + i % 40}"
+        for i in range(480)
+    ]
     trace, report = folder / "trace.csv", folder / "report.html"
     trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]))
     found: dict[str, Any] = {}
@@ -133,7 +138,9 @@ def test_nothing_is_loaded_from_anywhere(played: tuple[dict[str, Any], str]) -> 
     assert all(link.startswith("#") for link in page.attributes("href"))
     assert not page.attributes("src")
     assert not {"link", "img", "iframe", "object", "base"} & {tag for tag, _ in page.tags}
-    [guard] = [a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy"]
+    [guard] = [
+        a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert guard is not None
     assert guard.startswith("default-src 'none';")
     addresses = set(re.findall(r"https?://[^\s\"'<)]+", played[1]))

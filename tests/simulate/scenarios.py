@@ -83,9 +83,7 @@ SCENARIOS: dict[str, Scenario] = {
     "chunked prefill": Scenario(_PLENTY, requests(1, 60, 6.0, (20, 900), (1, 80))),
     "one at a time": Scenario(replace(_PLENTY, max_num_seqs=1), requests(2, 12, 6.0, (20, 300), (1, 30))),
     "few sequences": Scenario(replace(_PLENTY, max_num_seqs=5), requests(3, 50, 9.0, (20, 500), (5, 60))),
-    "threshold": Scenario(
-        replace(_PLENTY, long_prefill_token_threshold=48), requests(4, 60, 6.0, (20, 900), (1, 60))
-    ),
+    "threshold": Scenario(replace(_PLENTY, long_prefill_token_threshold=48), requests(4, 60, 6.0, (20, 900), (1, 60))),
     "budget below the sequences": Scenario(
         _PLENTY,
         requests(5, 60, 15.0, (4, 60), (30, 120)),

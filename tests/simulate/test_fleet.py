@@ -60,7 +60,9 @@ class Watch:
         self.ended[request.identifier] = outcome
         self.requests[request.identifier] = request
 
-    def record(self, engine: Engine, started_at: float, chunks: list[Chunk], decodes: list[Request], steps: int) -> None:
+    def record(
+        self, engine: Engine, started_at: float, chunks: list[Chunk], decodes: list[Request], steps: int
+    ) -> None:
         if self.over:
             return
         assert self.fleet is not None
@@ -252,9 +254,7 @@ def test_a_role_changes_only_where_new_requests_go() -> None:
 
 def test_a_drained_engine_finishes_what_it_has() -> None:
     rows = [Arrival(0.0, 50, 300), *(Arrival(2.0 + 0.1 * i, 50, 5) for i in range(10))]
-    fleet, watch = play(
-        rows, replace(SETTINGS, engines=2), actions=[(0.5, lambda f: f.drain("engine-0"))]
-    )
+    fleet, watch = play(rows, replace(SETTINGS, engines=2), actions=[(0.5, lambda f: f.drain("engine-0"))])
     assert set(watch.ended.values()) == {Outcome.MET}
     assert fleet.engines["engine-0"].prefills_finished == 1
 

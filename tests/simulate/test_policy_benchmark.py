@@ -36,7 +36,11 @@ def test_ridgeline_is_compared_draw_by_draw_with_the_best_of_that_draw() -> None
         row(1, "ridgeline", 0.90), row(1, "mixed:512", 0.95), row(1, "split:6", 0.80),
         row(2, "ridgeline", 0.90), row(2, "mixed:512", 0.60), row(2, "split:6", 0.85),
     ]  # fmt: skip
-    lines = {line.split("ridgeline")[1].strip() for line in policy_table.table(rows).splitlines() if "best " in line and "ridgeline" in line}
+    lines = {
+        line.split("ridgeline")[1].strip()
+        for line in policy_table.table(rows).splitlines()
+        if "best " in line and "ridgeline" in line
+    }
     assert any(line.startswith("best static") and line.split()[-4:] == ["+0.0", "-5.0", "+5.0", "2"] for line in lines)
     assert any(line.startswith("best mixed") and line.split()[-4:] == ["+12.5", "-5.0", "+30.0", "2"] for line in lines)
 

@@ -53,7 +53,12 @@ def test_speed_is_simulated_time_over_processor_time_for_static_choices_and_for_
 ) -> None:
     SimulatedClock(monkeypatch, lambda arrivals, name: 0.01 if name == "mixed 512" else 1.0)
     figures = {figure.name: figure for figure in speed(ROWS, "a trace", repeat=1)}
-    assert set(figures) == {"simulator, mixed 8192", "simulator, mixed 512", "simulator, 5 prefill", "simulator, Ridgeline"}
+    assert set(figures) == {
+        "simulator, mixed 8192",
+        "simulator, mixed 512",
+        "simulator, 5 prefill",
+        "simulator, Ridgeline",
+    }
     last = ROWS[-1].seconds
     for name, figure in figures.items():
         seconds = 0.01 if name == "simulator, mixed 512" else 1.0
@@ -85,7 +90,9 @@ def test_without_a_trace_one_is_generated_and_that_is_said(tmp_path: Path) -> No
 
 def test_a_trace_that_was_written_reads_as_it_was() -> None:
     read = list(read_trace(azure_lines(ROWS), "written"))
-    assert [(row.prompt_tokens, row.output_tokens) for row in read] == [(r.prompt_tokens, r.output_tokens) for r in ROWS]
+    assert [(row.prompt_tokens, row.output_tokens) for row in read] == [
+        (r.prompt_tokens, r.output_tokens) for r in ROWS
+    ]
     assert [row.seconds for row in read] == pytest.approx([row.seconds for row in ROWS], abs=2e-6)
 
 

@@ -37,7 +37,9 @@ COST = LinearCost(fixed=0.018, token=6e-5, context=3e-8)
 """About a 70B model on four GPUs."""
 
 
-def steady(seconds: float, per_second: float, prompt: int = 1500, output: int = 150, seed: int = 1) -> Iterator[Arrival]:
+def steady(
+    seconds: float, per_second: float, prompt: int = 1500, output: int = 150, seed: int = 1
+) -> Iterator[Arrival]:
     dice = random.Random(seed)
     now = 0.0
     while now < seconds:
@@ -104,7 +106,9 @@ def test_signals_are_what_happened_in_the_window() -> None:
     assert mean == pytest.approx(sum(a.prompt_tokens for a in came) / len(came), rel=0.01)
     assert signals.output_tokens is not None
     mean = sum(tokens * weight for tokens, weight in signals.output_tokens)
-    assert mean == pytest.approx(sum(e[2] for e in inside) / len(inside), rel=0.05), "with those that run, about the same"
+    assert mean == pytest.approx(sum(e[2] for e in inside) / len(inside), rel=0.05), (
+        "with those that run, about the same"
+    )
     assert signals.missed_ratio is not None
     assert signals.inter_token_p99_seconds is not None
     assert signals.engines_reporting == 4

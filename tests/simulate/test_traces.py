@@ -30,7 +30,11 @@ def test_azures_rows_are_seconds_since_the_first_to_a_tenth_of_a_microsecond() -
 
 
 def test_azures_later_trace_has_zones_and_its_columns_may_come_in_any_order() -> None:
-    lines = ["GeneratedTokens,TIMESTAMP,ContextTokens", "7,2024-05-10 00:00:00.5+00:00,9", "8,2024-05-10 00:00:02+00:00,9"]
+    lines = [
+        "GeneratedTokens,TIMESTAMP,ContextTokens",
+        "7,2024-05-10 00:00:00.5+00:00,9",
+        "8,2024-05-10 00:00:02+00:00,9",
+    ]
     assert list(read_trace(lines, "week.csv")) == [Arrival(0.0, 9, 7), Arrival(1.5, 9, 8)]
 
 

@@ -391,6 +391,8 @@ class TransitionStatus(Model):
     """Share of requests that missed their objectives when the transition began."""
     missedPermilleIfUnchanged: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Share that was forecast to miss them in the topology before."""
+    missedPermilleExpected: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Share that was forecast to miss them in the new topology."""
 
 
 class Condition(Model):

@@ -170,4 +170,5 @@ def _plan(question: Question, action: Action, chosen: Candidate, scores: Assessm
         target,
         gain=scores.today.score - chosen.score,
         unchanged_missed=scores.today.missed,
+        expected_missed=chosen.missed,
     )

@@ -25,6 +25,8 @@ class Plan:
     """Share of requests that it saves from missing, by the what-if model."""
     unchanged_missed: float | None = None
     """Share that would miss without it, by the same model; None where nothing was weighed."""
+    expected_missed: float | None = None
+    """Share that would miss after it."""
 
     @property
     def changes_roles(self) -> bool:

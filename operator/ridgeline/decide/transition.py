@@ -24,7 +24,7 @@ from ridgeline.decide.plan import Plan
 from ridgeline.decide.snapshot import Snapshot
 from ridgeline.decide.static_target import is_static_target
 from ridgeline.decide.step_plan import Outcome, StepPlan
-from ridgeline.decide.transition_case import Answer, Case, cooldown_after, missed_permille, over, under_way
+from ridgeline.decide.transition_case import Answer, Case, cooldown_after, missed_permille, over, permille, under_way
 from ridgeline.decide.transition_steps import REPAIRS, STEPS
 
 __all__ = ["begin", "cooldown_after", "next_step"]
@@ -42,7 +42,8 @@ def begin(plan: Plan, snapshot: Snapshot, now: float) -> TransitionStatus:
         startTime=to_rfc3339(now),
         stepTime=to_rfc3339(now),
         missedPermilleAtStart=missed_permille(snapshot),
-        missedPermilleIfUnchanged=None if plan.unchanged_missed is None else round(1000 * plan.unchanged_missed),
+        missedPermilleIfUnchanged=permille(plan.unchanged_missed),
+        missedPermilleExpected=permille(plan.expected_missed),
     )
 
 

@@ -28,10 +28,14 @@ def cooldown_after(spec: FleetSpec, rolled_back_transitions: int) -> float:
 
 def missed_permille(snapshot: Snapshot) -> int | None:
     """Requests in a thousand that miss their objectives now; None when that is not known."""
-    missed = snapshot.signals.missed_ratio if isinstance(snapshot.signals, Signals) else None
-    if missed is None or missed != missed:  # NaN
+    return permille(snapshot.signals.missed_ratio if isinstance(snapshot.signals, Signals) else None)
+
+
+def permille(share: float | None) -> int | None:
+    """A share as it is recorded; None when it is not known."""
+    if share is None or share != share:  # NaN
         return None
-    return round(1000 * min(1.0, max(0.0, missed)))
+    return round(1000 * min(1.0, max(0.0, share)))
 
 
 @dataclass(frozen=True, slots=True)

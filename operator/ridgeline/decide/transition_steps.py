@@ -39,8 +39,6 @@ ROLL_BACK_SECONDS = 60
 SETTLED_WINDOWS = 4 / 3
 QUEUE_GROWTH = 1.25
 """A queue up to so much longer than at the switch has not grown: it changes by the moment."""
-BELIEVED_SHARE = 0.5
-"""How far the forecast of what would have come without the change excuses misses after it."""
 NOTHING_TO_LOSE_PERMILLE = 250
 """Where so many requests missed before, a queue from then hides what the new topology does: going back helps nobody."""
 
@@ -223,8 +221,9 @@ def _worse(case: Case, transition: TransitionStatus) -> str | None:
     rules = case.spec.rules
     if before is None or after is None or before > NOTHING_TO_LOSE_PERMILLE or _works_off_queue(case, transition):
         return None
-    unchanged = round(BELIEVED_SHARE * (transition.missedPermilleIfUnchanged or 0))
-    if after > 10 * rules.missedRequestsPercent and after > max(before, unchanged) + 10 * rules.tolerancePercent:
+    # Misses nearer to what was forecast of the change than to what was forecast without it are what it was made for.
+    forecast = ((transition.missedPermilleExpected or 0) + (transition.missedPermilleIfUnchanged or 0)) // 2
+    if after > 10 * rules.missedRequestsPercent and after > max(before, forecast) + 10 * rules.tolerancePercent:
         return f"{after / 10:.1f} % of requests miss their objectives, {before / 10:.1f} % did before"
     return None
 
