@@ -194,8 +194,8 @@ def test_a_split_that_works_is_kept_under_the_same_load() -> None:
 @pytest.mark.parametrize(
     ("rate", "action"),
     [
-        pytest.param(30.0, Action.REBALANCE, id="one more decode engine does"),
-        pytest.param(40.0, Action.MERGE, id="decodes drown"),
+        pytest.param(24.0, Action.REBALANCE, id="decode engines are nearly full: one more does"),
+        pytest.param(28.0, Action.MERGE, id="decodes are more than they can do"),
     ],
 )
 def test_a_split_whose_decodes_drown_in_long_answers_is_merged_and_not_moved_by_one(

@@ -33,8 +33,6 @@ RELIEF_SHARE = 0.95
 """In an overload, the strain that another topology may have at most, of today's, to be worth a change."""
 FAR_GAIN = 0.25
 """Where the next split would still miss so much more than the best one, engines are not moved one at a time."""
-DROWNING = 2.0
-"""Decodes of this many times what their engines can do are the beginning of another load: one engine more is soon too few."""
 SMALL_MODEL_WEIGHT_BYTES = 32e9
 """A model that fits one GPU: its best token budget hides nearly all stalls, and the what-if model flatters splits."""
 SMALL_MODEL_LEAN = 0.03
@@ -140,11 +138,15 @@ def _mixed_wins(question: Question, scores: Assessment) -> bool:
 
 
 def _far_off(question: Question, scores: Assessment) -> bool:
-    """Whether mixed engines carry what the load has become: today's decodes drown, or the best split lies engines away."""
+    """Whether mixed engines carry what the load has become: today's decodes drown, or the best split lies engines away.
+
+    Decodes that are more than their engines can do are, as a rule, the beginning of another load, of which the lengths
+    that have been seen say too little: one decode engine more is soon too few.
+    """
     best, today = scores.best_split, scores.today
     if best is None:
         return False
-    if today.forecast.decode_utilization > DROWNING and scores.best_mixed.forecast.missed <= MIXED_COST:
+    if today.forecast.decode_utilization > 1.0 and scores.best_mixed.forecast.missed <= MIXED_COST:
         return True
     if abs(best.topology.prefill - question.today.prefill) < 2:
         return False
