@@ -24,12 +24,15 @@ from ridgeline.api.fleet import (
 )
 from ridgeline.api.times import from_rfc3339, to_rfc3339
 from ridgeline.decide.absent import absent, labels_of_absent, without
-from ridgeline.decide.decision import decide, with_known_steps
+from ridgeline.decide import reasons
+from ridgeline.decide.decision import decide, load_turned, with_known_steps
 from ridgeline.decide.limits import limits_to_set
 from ridgeline.decide.plan import History, Plan
 from ridgeline.decide.snapshot import Snapshot
 from ridgeline.decide.step_plan import Outcome, StepPlan
 from ridgeline.decide.transition import begin, next_step
+from ridgeline.decide.transition_case import over
+from ridgeline.decide.wording import change
 
 AT_ONCE = 0.0
 ROUTING_SECONDS = 0.1
@@ -86,7 +89,7 @@ def _turn(
     fleet: InferenceFleet, snapshot: Snapshot, history: History, refusal: Verdict | None, now: float, interval: float
 ) -> Turn:
     if fleet.status.transition is not None:
-        return _go_on(fleet, fleet.status.transition, snapshot, history, now, interval)
+        return _go_on(fleet, fleet.status.transition, snapshot, history, refusal, now, interval)
     recorded = fleet.status.topology
     if refusal is not None:
         return Turn(history, Verdict("False", refusal.reason, refusal.message), interval,
@@ -113,10 +116,15 @@ def _go_on(
     transition: TransitionStatus,
     snapshot: Snapshot,
     history: History,
+    refusal: Verdict | None,
     now: float,
     interval: float,
 ) -> Turn:
     step = next_step(transition, with_known_steps(snapshot, history)[0], fleet.spec, fleet.status, now)
+    if refusal is None and step.transition is not None and step.transition.step is Step.SOAK:
+        merge, history = load_turned(snapshot, fleet.spec, fleet.status, history, now)
+        if merge is not None:
+            step = over(Outcome.DONE, reasons.LOAD_TURNED, f"{change(transition)} is no longer watched: {merge.message}")
     rolled_back = step.outcome is Outcome.ROLLED_BACK
     goal = transition.origin if rolled_back else (step.transition or transition).to
     recorded = fleet.status.topology

@@ -18,7 +18,7 @@ from ridgeline.decide import reasons
 from ridgeline.decide.calibration import bursty, no_more_than_seen
 from ridgeline.decide.candidates import Assessment
 from ridgeline.decide.engines_needed import engines_needed, fewest_engines, needed_text
-from ridgeline.decide.guards import GUARDS, RESTS, STRICT_RESTS, first
+from ridgeline.decide.guards import GUARDS, RESTS, STRICT_RESTS, WAY_OUT_RESTS, Guard, first
 from ridgeline.decide.levers import LEVERS, WITHOUT_COMPARISON, relieve
 from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.question import Question
@@ -78,6 +78,25 @@ def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: Hi
     if spec.topology.policy is Policy.RECOMMEND:
         return _recommended(question, advice, history)
     return _agreed(question, advice, history)
+
+
+def load_turned(
+    snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: History, now: float
+) -> tuple[Plan | None, History]:
+    """The merge for which a new split need not be watched to the end, once wanted for its window; None without one.
+
+    Nothing else is weighed meanwhile: the misses that are seen are, in part, those of the topology before.
+    """
+    snapshot, history = with_known_steps(snapshot, history)
+    question = Question(snapshot, spec, status, history, now)
+    if spec.topology.policy is not Policy.AUTO or not question.split or first((*GUARDS, *WAY_OUT_RESTS), question):
+        return None, _settled(history)
+    advice = advise(question)
+    if not _way_out(advice):
+        return None, _settled(history)
+    plan = advice.next
+    history = _wanting(question, plan, history)
+    return plan if _stood(question, history) >= _window(question, plan) else None, history
 
 
 # ---------------------------------------------------------------- weighing
@@ -158,14 +177,31 @@ def _agreed(question: Question, advice: Advice, history: History) -> Decision:
     if plan.action is Action.HOLD:
         return Decision(plan, advice.recommendation, _settled(history))
     history = _wanting(question, plan, history)
-    assert history.wanted_since is not None
-    share = QUICK_WINDOW_SHARE if plan.action is Action.TUNE or plan.is_clear else 1.0
-    window = share * question.spec.rules.stabilizationWindowSeconds
-    stood = question.now - history.wanted_since
+    stood, window = _stood(question, history), _window(question, plan)
     if stood < window:
         waiting = f"wanted for {stood:.0f} of {window:.0f} s: {plan.message}"
         return Decision(_hold(question, reasons.STABILIZING, waiting), advice.recommendation, history)
-    return _unless_resting(question, plan, advice.recommendation, history)
+    rests = WAY_OUT_RESTS if _way_out(advice) else STRICT_RESTS if plan.is_clear else RESTS
+    return _unless_resting(question, plan, advice.recommendation, history, rests)
+
+
+def _stood(question: Question, history: History) -> float:
+    """Seconds for which what is wanted has been so."""
+    return question.now - (question.now if history.wanted_since is None else history.wanted_since)
+
+
+def _window(question: Question, plan: Plan) -> float:
+    """Seconds for which this plan has to stand."""
+    share = QUICK_WINDOW_SHARE if plan.action is Action.TUNE or plan.is_clear else 1.0
+    return share * question.spec.rules.stabilizationWindowSeconds
+
+
+def _way_out(advice: Advice) -> bool:
+    """A merge that saves much: mixed engines take any load as it comes, and a split that drowns fills as it waits.
+
+    In an overload it saves nobody, and only works off more.
+    """
+    return advice.next.action is Action.MERGE and advice.next.is_clear and not advice.scores.overloaded
 
 
 def _static(question: Question, advice: Advice | None, history: History) -> Decision:
@@ -194,8 +230,9 @@ def _static(question: Question, advice: Advice | None, history: History) -> Deci
     return _unless_resting(question, plan, recommendation, history)
 
 
-def _unless_resting(question: Question, plan: Plan, recommendation: Plan | None, history: History) -> Decision:
-    rests = STRICT_RESTS if plan.is_clear else RESTS
+def _unless_resting(
+    question: Question, plan: Plan, recommendation: Plan | None, history: History, rests: tuple[Guard, ...] = RESTS
+) -> Decision:
     rest = first(rests, question) if plan.changes_roles else None
     if rest is None:
         return Decision(plan, recommendation, _settled(history))

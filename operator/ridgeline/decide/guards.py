@@ -120,7 +120,9 @@ def tuned_lately(question: Question) -> Verdict | None:
     return _hold(reasons.TUNED_LATELY, f"the signals show the new token budget alone in {left:.0f} s")
 
 
-STRICT_RESTS: tuple[Guard, ...] = (engines_not_ready, cooling_down)
+WAY_OUT_RESTS: tuple[Guard, ...] = (engines_not_ready,)
+"""Even for a way out of a split that the load has outgrown."""
+STRICT_RESTS: tuple[Guard, ...] = (*WAY_OUT_RESTS, cooling_down)
 """Even for a change that gains much."""
 RESTS: tuple[Guard, ...] = (*STRICT_RESTS, tuned_lately)
 

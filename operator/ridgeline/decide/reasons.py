@@ -48,6 +48,7 @@ ROLLING_BACK = "RollingBack"
 TRANSITION_DONE = "TransitionDone"
 DONE_UNVERIFIED = "DoneWithoutTraffic"
 SUPERSEDED = "Superseded"
+LOAD_TURNED = "LoadTurned"
 ENGINES_VANISHED = "EnginesVanished"
 PRECHECK_FAILED = "PrecheckFailed"
 

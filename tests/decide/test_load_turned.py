@@ -1,0 +1,130 @@
+"""A new split is watched, and the load turns: to watch it to the end would be to let it fill up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ridgeline.act.turn import Turn, status_after, take_turn
+from ridgeline.api.conditions import Verdict
+from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, InferenceFleet, Policy, Step
+from ridgeline.api.times import to_rfc3339
+from ridgeline.decide import reasons
+from ridgeline.decide.decision import decide
+from ridgeline.decide.plan import History
+from ridgeline.decide.snapshot import Signals, Snapshot
+from ridgeline.decide.step_plan import Outcome
+from tests.decide.fleets import NOW, chat, engines, snapshot, spec
+
+LARGE = spec(8, interTokenLatencyMilliseconds=40, timeToFirstTokenMilliseconds=2000)
+SOAKING = {
+    "transition": {
+        "from": {"mode": "Mixed", "mixed": 8, "prefill": 0, "decode": 0, "tokenBudget": 512},
+        "to": {"mode": "Split", "mixed": 0, "prefill": 6, "decode": 2, "tokenBudget": 512},
+        "step": Step.SOAK,
+        "action": Action.SPLIT,
+        "reason": reasons.DECODE_STALLED,
+        "message": "why",
+        "startTime": to_rfc3339(NOW - 5),
+        "stepTime": to_rfc3339(NOW),
+    }
+}
+STILL_FINE = {"missed_ratio": 0.0, "gaps_late_ratio": 0.0, "first_token_late_ratio": 0.0}
+WINDOW_SECONDS = LARGE.rules.stabilizationWindowSeconds / 3
+"""Of agreement, where much is gained."""
+
+
+def long_answers(rate: float) -> Signals:
+    seen = chat(rate, **STILL_FINE)
+    assert seen.output_tokens is not None
+    assert seen.prompt_tokens is not None
+    return replace(
+        seen,
+        output_tokens=tuple((4.0 * tokens, share) for tokens, share in seen.output_tokens),
+        prompt_tokens=tuple((0.5 * tokens, share) for tokens, share in seen.prompt_tokens),
+    )
+
+
+def filling(signals: Signals, at: float) -> Snapshot:
+    """6P:2D whose decode engines hold more than they should, with nothing late yet."""
+    held = tuple(
+        replace(e, decoding_requests=400, running_requests=400) if e.pod in ("e6", "e7") else e
+        for e in engines("ppppppdd", limit=8192, maximum=8192)
+    )
+    return snapshot(held, replace(signals, sampled_at=at), link_bytes_per_second=48e9, rules_window_seconds=45.0)
+
+
+def fleet(wanted: FleetSpec, status: FleetStatus) -> InferenceFleet:
+    return InferenceFleet(namespace="ns", name="chat", uid="u", generation=1, spec=wanted, status=status)
+
+
+def watched(
+    signals: Signals, seconds: float, wanted: FleetSpec = LARGE, refusal: Verdict | None = None
+) -> tuple[list[Turn], FleetStatus]:
+    """A pass each second while a split is watched, until roles change or the time is over."""
+    status, history, turns = FleetStatus.model_validate(SOAKING), History(), []
+    for second in range(int(seconds) + 1):
+        now, seen = NOW + second, filling(signals, NOW + second)
+        turn = take_turn(fleet(wanted, status), seen, history, refusal, now, 5.0)
+        status, history = status_after(fleet(wanted, status), seen, turn, now), turn.history
+        turns.append(turn)
+        if turn.plan is not None and turn.plan.changes_roles:
+            break
+    return turns, status
+
+
+def test_a_split_that_long_answers_fill_is_merged_without_being_watched_to_the_end() -> None:
+    turns, status = watched(long_answers(40.0), 40)
+    broken_off, merged = turns[-2], turns[-1]
+    assert len(turns) - 2 == WINDOW_SECONDS, "the window of agreement runs as ever"
+    assert broken_off.step is not None
+    assert (broken_off.step.outcome, broken_off.step.verdict.reason) == (Outcome.DONE, reasons.LOAD_TURNED)
+    assert "Split 8 mixed → 6P:2D is no longer watched: Merge 6P:2D → 8 mixed" in broken_off.step.verdict.message
+    assert merged.plan is not None
+    assert merged.plan.action is Action.MERGE
+    assert status.cooldownUntilTime is None, "no rest before a way out"
+
+
+@pytest.mark.parametrize(
+    ("signals", "wanted", "refusal"),
+    [
+        pytest.param(chat(56.0, **STILL_FINE), LARGE, None, id="the load it was made for"),
+        pytest.param(
+            replace(long_answers(40.0), missed_ratio=None), LARGE, None, id="nothing is known of what is missed"
+        ),
+        pytest.param(
+            long_answers(40.0),
+            LARGE.model_copy(update={"topology": LARGE.topology.model_copy(update={"policy": Policy.RECOMMEND})}),
+            None,
+            id="nobody asks for changes any more",
+        ),
+        pytest.param(long_answers(40.0), LARGE, Verdict("False", "Refused", "no"), id="a spec that cannot work"),
+    ],
+)
+def test_else_it_is_watched_to_the_end(signals: Signals, wanted: FleetSpec, refusal: Verdict | None) -> None:
+    turns, _ = watched(signals, 40, wanted, refusal)
+    assert {turn.step.verdict.reason for turn in turns if turn.step} == {reasons.SOAKING}
+    assert all(turn.plan is None for turn in turns)
+
+
+def test_a_load_that_turns_for_a_moment_ends_nothing() -> None:
+    status, history = FleetStatus.model_validate(SOAKING), History()
+    for second in range(40):
+        now = NOW + second
+        signals = chat(56.0, **STILL_FINE) if second % 10 == 9 else long_answers(40.0)
+        turn = take_turn(fleet(LARGE, status), filling(signals, now), history, None, now, 5.0)
+        history = turn.history
+        assert turn.transition is not None
+        assert turn.transition.step is Step.SOAK
+
+
+def test_a_way_out_of_a_split_does_not_wait_for_the_rest_after_the_last_change() -> None:
+    resting, history = FleetStatus(cooldownUntilTime=to_rfc3339(NOW + 300)), History()
+    for second in range(0, 30, 5):
+        now = NOW + second
+        decision = decide(filling(long_answers(40.0), now), LARGE, resting, history, now)
+        history = decision.history
+        if decision.plan.action is not Action.HOLD:
+            break
+    assert (decision.plan.action, now - NOW) == (Action.MERGE, WINDOW_SECONDS)
