@@ -15,6 +15,7 @@ from ridgeline.api.fleet import (
     FleetStatus,
     LastDecision,
     Mode,
+    Role,
     Step,
     TopologyStatus,
     TransitionStatus,
@@ -28,7 +29,7 @@ from ridgeline.decide.plan import History, Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import Board
 from ridgeline.decide.snapshot import MetricsProblem, Signals, Snapshot, StepsTaken, StepTimes
-from ridgeline.decide.whatif import Load
+from ridgeline.decide.whatif import Forecast, Load
 from tests.decide.fleets import (
     LARGE,
     LLAMA_8B,
@@ -349,6 +350,25 @@ def test_where_misses_do_not_come_the_model_is_asked_about_less() -> None:
     for other in ({"missed_ratio": 0.3}, {"time_to_first_token_p95_seconds": 1.5}):  # it is late, or a queue is there
         _, load, same = load_of(big("pppppddd", chat(66.0, **(fine | other))))
         assert same.requests_per_second == load.requests_per_second
+
+
+def test_no_less_is_asked_than_explains_the_decodes_that_run() -> None:
+    """Late gaps of long answers are counted when these end: until then a split that fills up looks fine."""
+    fine = chat(66.0, missed_ratio=0.0, gaps_late_ratio=0.0, time_to_first_token_p95_seconds=0.3)
+    expected = forecast(load_of(big("pppppddd", fine))[1], topology(prefill=5, decode=3), 512).decode_batch
+
+    def less(decoding: float) -> Forecast:
+        seen = big("pppppddd", fine)
+        held = tuple(
+            replace(e, decoding_requests=round(decoding)) if e.role is Role.DECODE else e for e in seen.engines
+        )
+        question, _, load = load_of(replace(seen, engines=held))
+        return forecast(load, question.today, question.budget)
+
+    assert less(0.0).missed <= 0.02
+    assert less(2.0 * expected).decode_batch == expected, "more than the model says already"
+    between = 0.5 * (less(0.0).decode_batch + expected)
+    assert less(between).decode_batch == pytest.approx(between, rel=0.05)
 
 
 def test_who_allows_no_miss_at_all_is_not_taken_for_lightly_loaded() -> None:
@@ -718,6 +738,16 @@ def test_what_mixed_engines_showed_of_bursts_is_remembered_in_the_split() -> Non
     kept = once(snapshot("pd", light), TIGHT, history=replace(bursty, wanted=None, wanted_since=None))
     assert kept.plan.reason == reasons.OBJECTIVES_MET
     assert kept.history.burst == bursty.burst
+
+
+def test_gaps_that_are_no_longer_late_tell_of_no_bursts() -> None:
+    """Long answers are counted as late when they end, long after the topology in which they were."""
+    late = {**STALLED, "missed_ratio": 0.12, "gaps_late_ratio": 0.12}
+    now, before = small_fleet(0.3, 0.15, **late), small_fleet(0.3, 0.15, **{**late, "inter_token_p99_seconds": 0.02})
+    assert once(snapshot("mm", now), TIGHT).history.burst > 2.0
+    assert once(snapshot("mm", before), TIGHT).history.burst == 1.0
+    unknown = replace(now, inter_token_p99_seconds=None)
+    assert once(snapshot("mm", unknown), TIGHT).history.burst > 2.0
 
 
 def test_an_operator_that_was_restarted_finds_the_bursts_in_the_status() -> None:

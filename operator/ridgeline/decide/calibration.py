@@ -20,7 +20,9 @@ from math import isfinite
 from ridgeline.api.fleet import Mode
 from ridgeline.decide.candidates import forecast
 from ridgeline.decide.guards import tuned_lately
+from ridgeline.decide.observed import decodes_held
 from ridgeline.decide.question import Question
+from ridgeline.decide.snapshot import Signals
 from ridgeline.decide.whatif import Forecast, Load, MixedEngines, mixed, mixed_engines
 
 LEAST_PACE = 0.9
@@ -48,11 +50,20 @@ def bursty(question: Question, load: Load) -> Load:
     if not isinstance(today, MixedEngines):  # overloaded, however requests arrive
         return load
     expected, least = mixed(load, question.today.mixed, budget), load.arrival_variability
-    burst = _raised(today.gaps_late, load.burst, MOST_BURST, expected.gaps_late, signals.gaps_late_ratio)
+    burst = _raised(today.gaps_late, load.burst, MOST_BURST, expected.gaps_late, _gaps_late_now(question, signals))
     variability = _raised(
         today.first_token_late, least, MOST_VARIABILITY, expected.first_token_late, signals.first_token_late_ratio
     )
     return replace(load, burst=burst, arrival_variability=variability)
+
+
+def _gaps_late_now(question: Question, signals: Signals) -> float | None:
+    """Share of requests with too many late gaps; none where gaps are no longer late.
+
+    A request is counted when it ends, and long answers end minutes after the topology in which their gaps were late.
+    """
+    gap, objective = signals.inter_token_p99_seconds, question.spec.objectives.interTokenLatencyMilliseconds / 1000.0
+    return 0.0 if gap is not None and gap <= objective else signals.gaps_late_ratio
 
 
 def no_more_than_seen(question: Question, load: Load) -> Load:
@@ -106,8 +117,11 @@ def _least_taken_off(
 ) -> Load:
     """The load reduced as little as makes the model expect no more misses than the limit. By bisection."""
 
+    held = decodes_held(question.snapshot) or 0.0
+
     def explains(load: Load) -> bool:
-        return of(forecast(load, question.today, question.budget)) <= limit
+        expected = forecast(load, question.today, question.budget)
+        return of(expected) <= limit or expected.decode_batch <= held
 
     if explains(load):
         return load

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import fsum
+from statistics import fmean
 
 from ridgeline.api.fleet import FleetSpec, Role, RouterType
 from ridgeline.decide.snapshot import Snapshot
@@ -65,3 +66,11 @@ def own_prompts_wait(snapshot: Snapshot) -> bool:
     """Whether requests wait at every decode engine before any transfer of theirs has begun."""
     waiting = [e.waiting_requests or 0 for e in snapshot.serving if e.role is Role.DECODE]
     return bool(waiting) and all(waiting)
+
+
+def decodes_held(snapshot: Snapshot) -> float | None:
+    """Requests that a decode engine decodes now, on average; None where no decode engine tells."""
+    decode = [engine for engine in snapshot.serving if engine.role is Role.DECODE]
+    held = [e.running_requests if e.decoding_requests is None else e.decoding_requests for e in decode]
+    known = [count for count in held if count is not None]
+    return fmean(known) if known else None
