@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ SOAKING = {
         "stepTime": to_rfc3339(NOW),
     }
 }
-STILL_FINE = {"missed_ratio": 0.0, "gaps_late_ratio": 0.0, "first_token_late_ratio": 0.0}
+STILL_FINE: dict[str, Any] = {"missed_ratio": 0.0, "gaps_late_ratio": 0.0, "first_token_late_ratio": 0.0}
 WINDOW_SECONDS = LARGE.rules.stabilizationWindowSeconds / 3
 """Of agreement, where much is gained."""
 

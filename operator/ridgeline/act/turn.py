@@ -23,8 +23,8 @@ from ridgeline.api.fleet import (
     TransitionStatus,
 )
 from ridgeline.api.times import from_rfc3339, to_rfc3339
-from ridgeline.decide.absent import absent, labels_of_absent, without
 from ridgeline.decide import reasons
+from ridgeline.decide.absent import absent, labels_of_absent, without
 from ridgeline.decide.decision import decide, load_turned, with_known_steps
 from ridgeline.decide.limits import limits_to_set
 from ridgeline.decide.plan import History, Plan
@@ -124,7 +124,9 @@ def _go_on(
     if refusal is None and step.transition is not None and step.transition.step is Step.SOAK:
         merge, history = load_turned(snapshot, fleet.spec, fleet.status, history, now)
         if merge is not None:
-            step = over(Outcome.DONE, reasons.LOAD_TURNED, f"{change(transition)} is no longer watched: {merge.message}")
+            step = over(
+                Outcome.DONE, reasons.LOAD_TURNED, f"{change(transition)} is no longer watched: {merge.message}"
+            )
     rolled_back = step.outcome is Outcome.ROLLED_BACK
     goal = transition.origin if rolled_back else (step.transition or transition).to
     recorded = fleet.status.topology

@@ -2,13 +2,15 @@
 
 **The shape of the arrivals.** Rates and lengths come from the recording rules; how bursty arrivals are does not. Two
 parameters stand for it: the burst factor of late gaps and the variability of arrivals in the prefill queue. Each is
-raised, never lowered, until the model explains the share of requests that miss today. In a split late gaps tell nothing
-about it: what was learned before it is kept, so that a fleet is not merged into the misses that it was split for.
+raised, never lowered, until the model explains the share of requests that miss today; late gaps count while gaps are
+late now, since a long answer is counted long after. In a split late gaps tell nothing about it: what was learned before
+it is kept, so that a fleet is not merged into the misses that it was split for.
 
 **Steps and work.** Near the limit of a topology a few per cent of rate, length or step time lie between no request and
 all that miss. So where the model expects misses that do not come, steps are taken to be a little shorter and the load a
 little lighter, as little as explains what is seen. How far that may go is bounded, so that a load that outgrows the
-fleet is still noticed before requests are late.
+fleet is still noticed before requests are late; and in a split no further than explains the decodes that run, which
+tell of long answers before these end.
 """
 
 from __future__ import annotations
@@ -116,7 +118,6 @@ def _least_taken_off(
     reduced: Callable[[Load, float], Load],
 ) -> Load:
     """The load reduced as little as makes the model expect no more misses than the limit. By bisection."""
-
     held = decodes_held(question.snapshot) or 0.0
 
     def explains(load: Load) -> bool:

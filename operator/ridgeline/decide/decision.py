@@ -4,6 +4,8 @@
     guards                → hold          repairs, Static → act when no rest is due
     triggers → candidates → levers        → a plan, once the same answer has stood for the window
 
+While a new split is watched, `load_turned` asks whether it should be: what is wanted then needs to stand as long.
+
 The policy decides what becomes of the plan: Recommend stops at the recommendation, Auto acts, Static keeps what the
 spec says and takes the recommendation as advice.
 """
