@@ -24,7 +24,7 @@ from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
 from ridgeline.decide.calibration import bursty, no_more_than_seen
 from ridgeline.decide.candidates import forecast
-from ridgeline.decide.decision import decide
+from ridgeline.decide.decision import decide, load_turned
 from ridgeline.decide.plan import History, Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import Board
@@ -711,6 +711,10 @@ def test_whatever_is_seen_there_is_an_answer_with_a_reason_and_a_possible_target
             assert decision.plan.action is Action.HOLD
         for plan in (decision.plan, decision.recommendation):
             assert plan is None or isinstance(plan, Plan)
+        way_out, _ = load_turned(sight, wanted, FleetStatus(), history, NOW + 20 * round_)
+        if way_out is not None:
+            assert policy == "Auto"
+            assert (way_out.action, way_out.target.mixed) == (Action.MERGE, len(letters))
 
 
 @settings(deadline=None)
