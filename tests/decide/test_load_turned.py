@@ -16,9 +16,8 @@ from ridgeline.decide.decision import decide
 from ridgeline.decide.plan import History
 from ridgeline.decide.snapshot import Signals, Snapshot
 from ridgeline.decide.step_plan import Outcome
-from tests.decide.fleets import NOW, chat, engines, snapshot, spec
+from tests.decide.fleets import LARGE, NOW, chat, engines, snapshot
 
-LARGE = spec(8, interTokenLatencyMilliseconds=40, timeToFirstTokenMilliseconds=2000)
 SOAKING = {
     "transition": {
         "from": {"mode": "Mixed", "mixed": 8, "prefill": 0, "decode": 0, "tokenBudget": 512},
