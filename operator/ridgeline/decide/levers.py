@@ -27,10 +27,10 @@ from ridgeline.decide.wording import topology_text
 TUNE_GAIN = 0.01
 """Points of requests met that another budget must bring: budgets halve, so a smaller gain is noise."""
 REBALANCE_GAIN = 0.02
-MOST_STRAIN = 1.5
-"""A topology that is asked for more than this times what it can do relieves nobody."""
-RELIEF_SHARE = 0.95
-"""In an overload, the strain that another topology may have at most, of today's, to be worth a change."""
+ROLES_RELIEF = (0.95, 1.5)
+"""In an overload, the strain that another division of the engines may have to be worth a change: of today's, and at all."""
+BUDGET_RELIEF = (0.8, 1.2)
+"""The same of another token budget: one strains the gaps, the other the queue, so that their errors do not cancel."""
 FAR_GAIN = 0.25
 """Where the next split would still miss so much more than the best one, engines are not moved one at a time."""
 SMALL_MODEL_WEIGHT_BYTES = 32e9
@@ -102,12 +102,19 @@ LEVERS: tuple[Lever, ...] = (tune, rebalance, split, merge)
 
 def relieve(question: Question, scores: Assessment, trigger: Trigger) -> Plan | None:
     """In an overload all candidates miss about the same: what works off clearly more of the load, if anything does."""
-    best = min((scores.today, *scores.mixed, *scores.splits), key=scores.strain)
-    least, now = scores.strain(best), scores.strain(scores.today)
-    if least > min(MOST_STRAIN, RELIEF_SHARE * now):
+    now = scores.strain(scores.today)
+
+    def relieves(candidate: Candidate) -> bool:
+        tunes = candidate.topology.mode is question.today.mode is Mode.MIXED
+        share, most = BUDGET_RELIEF if tunes else ROLES_RELIEF
+        if tunes and question.today.tokenBudget is None:
+            return False
+        return scores.strain(candidate) <= min(most, share * now)
+
+    best = min(filter(relieves, (*scores.mixed, *scores.splits)), key=scores.strain, default=None)
+    if best is None:
         return None
-    if best.topology.mode is Mode.MIXED and not question.split and question.today.tokenBudget is None:
-        return None
+    least = scores.strain(best)
     name = topology_text(best.topology)
     if best.topology.mode is Mode.MIXED:
         action = Action.MERGE if question.split else Action.TUNE
