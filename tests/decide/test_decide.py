@@ -435,6 +435,27 @@ def test_while_nothing_is_late_a_split_is_not_left_for_one_with_less_room() -> N
         assert plan.reason != reasons.OVERLOADED, "requests meet their objectives"
 
 
+@pytest.mark.parametrize(
+    ("mixed", "split", "boards", "splits"),
+    [
+        pytest.param(0.080, 0.020, 4, True, id="the split alone meets the limit"),
+        pytest.param(0.080, 0.020, 3, False, id="but not for long"),
+        pytest.param(0.110, 0.050, 4, False, id="nobody meets it"),
+        pytest.param(0.038, 0.000, 4, False, id="both meet it"),
+        pytest.param(0.070, 0.030, 4, False, id="by less than half of the tolerance"),
+    ],
+)
+def test_a_split_that_alone_meets_the_limit_for_minutes_needs_half_of_the_tolerance(
+    mixed: float, split: float, boards: int, splits: bool
+) -> None:
+    """The load of now is light, so that scores are half of what is remembered."""
+    missed = {(8, 0, 0, 2**n): mixed for n in range(7, 14)} | {(0, p, 8 - p, None): split for p in range(1, 8)}
+    lately = History(boards=tuple(Board(NOW - 45.0 * n, missed, 1.0) for n in range(boards, 0, -1)))
+    light = big("mmmmmmmm", chat(8.0, **{**STALLED, "missed_ratio": 0.03, "gaps_late_ratio": 0.0}), 512)
+    wanted = once(light, LARGE, history=lately).history.wanted
+    assert (wanted is not None and wanted.action is Action.SPLIT) is splits
+
+
 def test_a_budget_is_chosen_for_the_load_of_now_alone() -> None:
     seen = big("mmmmmmmm", chat(44.0, **STALLED), 8192)
     missed = {(8, 0, 0, 2**n): 1.0 if n == 8 else 0.0 for n in range(7, 14)}

@@ -244,7 +244,7 @@ class Rules(Model):
     decodeStallPercent: Percent = 10
     """Share of decode time lost to prefills before something is done."""
     tolerancePercent: Percent = 5
-    """How much better, in points of requests met, another topology must be."""
+    """How much better, in points of requests met, another topology must be; half of it for a split that alone meets the limit of misses."""
     stabilizationWindowSeconds: Annotated[int, Field(ge=5, le=3600)] = 45
     """How long the same answer must stand before it is acted on."""
     cooldownSeconds: Annotated[int, Field(ge=0, le=3600)] = 30

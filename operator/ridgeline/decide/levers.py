@@ -2,7 +2,8 @@
 
 Tune       the token budget of mixed engines: live, at once, nothing moves
 Rebalance  one engine between the pools of a split; more at once only where the next split would not do
-Split      only when the best split beats the best-tuned mixed fleet by more than the tolerance
+Split      only when the best split beats the best-tuned mixed fleet by more than the tolerance, or by half of it for
+           minutes, and it alone meets the limit of misses
 Merge      when mixed engines at their best budget meet the objectives with margin, beat every split, carry a load that
            has become another one, or when a split has collapsed
 
@@ -21,6 +22,7 @@ from ridgeline.decide.candidates import MIXED_COST, Assessment, Candidate
 from ridgeline.decide.evidence import explain
 from ridgeline.decide.plan import CLEAR_GAIN, Plan
 from ridgeline.decide.question import Question
+from ridgeline.decide.scoreboard import CALM_WINDOWS
 from ridgeline.decide.triggers import DECODE_BAND, PREFILL_BAND, Trigger
 from ridgeline.decide.wording import topology_text
 
@@ -127,15 +129,17 @@ def relieve(question: Question, scores: Assessment, trigger: Trigger) -> Plan | 
     return replace(plan, gain=max(CLEAR_GAIN, 1.0 - least / now))  # the queue grows meanwhile, for all that come
 
 
-def _needed_gain(question: Question) -> float:
+def _split_wins(question: Question, scores: Assessment) -> bool:
+    """Whether the best split gains more than the tolerance, or half of it where it alone meets the limit for long."""
+    best, mixed = scores.best_split, scores.best_mixed
+    if best is None:
+        return False
+    remembered = len(question.history.boards) >= CALM_WINDOWS
+    meets_alone = remembered and best.score <= question.missed_limit < mixed.score
+    tolerance = question.spec.rules.tolerancePercent / 100.0
     weights = question.signals.weight_bytes if question.signals else None
     lean = SMALL_MODEL_LEAN if weights is not None and weights < SMALL_MODEL_WEIGHT_BYTES else 0.0
-    return question.spec.rules.tolerancePercent / 100.0 + lean
-
-
-def _split_wins(question: Question, scores: Assessment) -> bool:
-    best = scores.best_split
-    return best is not None and scores.best_mixed.score - best.score > _needed_gain(question)
+    return mixed.score - best.score > (tolerance / 2.0 if meets_alone else tolerance) + lean
 
 
 def _mixed_wins(question: Question, scores: Assessment) -> bool:
