@@ -114,8 +114,9 @@ def let_die(fleet: Fleet, deaths: Deaths) -> None:
             if deaths.back_after_seconds is not None:
                 name = engine.name
                 fleet.at(
-                    now + deaths.back_after_seconds, lambda then, name=name: fleet.set_limit(name, started_with[name])
-                )  # type: ignore[misc]
+                    now + deaths.back_after_seconds,
+                    lambda then, name=name: fleet.set_limit(name, started_with[name]),  # type: ignore[misc]
+                )
 
     fleet.at(BEGIN, die)
 

@@ -129,6 +129,18 @@ def chat(rate: float, base: Signals = LLAMA_70B, **changes: Any) -> Signals:
     return replace(busy, **changes)
 
 
+def long_answers(rate: float, **changes: Any) -> Signals:
+    """Half the prompts of chat and four times its answers."""
+    seen = chat(rate, **changes)
+    assert seen.output_tokens is not None
+    assert seen.prompt_tokens is not None
+    return replace(
+        seen,
+        output_tokens=tuple((4.0 * tokens, share) for tokens, share in seen.output_tokens),
+        prompt_tokens=tuple((0.5 * tokens, share) for tokens, share in seen.prompt_tokens),
+    )
+
+
 def small_fleet(steady: float, bursts: float, **changes: Any) -> Signals:
     """Steady decodes with bursts of long prompts, in requests a second each, on engines of one CPU thread."""
     total = steady + bursts

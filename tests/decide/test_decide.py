@@ -41,6 +41,7 @@ from tests.decide.fleets import (
     chat,
     engines,
     idle,
+    long_answers,
     once,
     small_fleet,
     snapshot,
@@ -202,14 +203,7 @@ def test_a_split_that_works_is_kept_under_the_same_load() -> None:
 def test_a_split_whose_decodes_drown_in_long_answers_is_merged_and_not_moved_by_one(
     rate: float, action: Action
 ) -> None:
-    long = chat(rate, **STALLED)
-    assert long.output_tokens is not None
-    assert long.prompt_tokens is not None
-    long = replace(
-        long,
-        output_tokens=tuple((4.0 * tokens, share) for tokens, share in long.output_tokens),
-        prompt_tokens=tuple((0.5 * tokens, share) for tokens, share in long.prompt_tokens),
-    )
+    long = long_answers(rate, **STALLED)
     assert after(big("ppppppdd", long), LARGE, 60).plan.action is action
 
 
@@ -354,21 +348,27 @@ def test_where_misses_do_not_come_the_model_is_asked_about_less() -> None:
 
 def test_no_less_is_asked_than_explains_the_decodes_that_run() -> None:
     """Late gaps of long answers are counted when these end: until then a split that fills up looks fine."""
-    fine = chat(66.0, missed_ratio=0.0, gaps_late_ratio=0.0, time_to_first_token_p95_seconds=0.3)
-    expected = forecast(load_of(big("pppppddd", fine))[1], topology(prefill=5, decode=3), 512).decode_batch
+    in_time: dict[str, Any] = {"missed_ratio": 0.0, "gaps_late_ratio": 0.0, "time_to_first_token_p95_seconds": 0.3}
 
-    def less(decoding: float) -> Forecast:
-        seen = big("pppppddd", fine)
-        held = tuple(
-            replace(e, decoding_requests=round(decoding)) if e.role is Role.DECODE else e for e in seen.engines
-        )
-        question, _, load = load_of(replace(seen, engines=held))
-        return forecast(load, question.today, question.budget)
+    def less(signals: Signals, decoding: float) -> tuple[Forecast, Forecast]:
+        """What is modelled, and what is left of it, with so many decodes on each of two engines."""
+        seen = big("ppppppdd", signals)
+        held = (replace(e, decoding_requests=round(decoding)) if e.role is Role.DECODE else e for e in seen.engines)
+        question, modelled, load = load_of(replace(seen, engines=tuple(held)))
+        return tuple(forecast(each, question.today, question.budget) for each in (modelled, load))  # type: ignore[return-value]
 
-    assert less(0.0).missed <= 0.02
-    assert less(2.0 * expected).decode_batch == expected, "more than the model says already"
-    between = 0.5 * (less(0.0).decode_batch + expected)
-    assert less(between).decode_batch == pytest.approx(between, rel=0.05)
+    long = long_answers(28.0, **in_time)
+    modelled, least = less(long, 0.0)
+    assert modelled.missed > 0.9
+    assert least.missed <= 0.02
+    assert less(long, 2.0 * modelled.decode_batch)[1] == modelled, "more than the model says already"
+    between = 0.5 * (least.decode_batch + modelled.decode_batch)
+    assert less(long, between)[1].decode_batch == pytest.approx(between, rel=0.05)
+
+    queueing = chat(78.0, **in_time)
+    modelled, least = less(queueing, 0.0)
+    assert modelled.first_token_late > 0.5
+    assert less(queueing, modelled.decode_batch)[1] == least, "decodes tell nothing of first tokens"
 
 
 def test_who_allows_no_miss_at_all_is_not_taken_for_lightly_loaded() -> None:

@@ -16,7 +16,7 @@ from ridgeline.decide.decision import decide
 from ridgeline.decide.plan import History
 from ridgeline.decide.snapshot import Signals, Snapshot
 from ridgeline.decide.step_plan import Outcome
-from tests.decide.fleets import LARGE, NOW, chat, engines, snapshot
+from tests.decide.fleets import LARGE, NOW, chat, engines, long_answers, snapshot
 
 SOAKING = {
     "transition": {
@@ -33,17 +33,6 @@ SOAKING = {
 STILL_FINE: dict[str, Any] = {"missed_ratio": 0.0, "gaps_late_ratio": 0.0, "first_token_late_ratio": 0.0}
 WINDOW_SECONDS = LARGE.rules.stabilizationWindowSeconds / 3
 """Of agreement, where much is gained."""
-
-
-def long_answers(rate: float) -> Signals:
-    seen = chat(rate, **STILL_FINE)
-    assert seen.output_tokens is not None
-    assert seen.prompt_tokens is not None
-    return replace(
-        seen,
-        output_tokens=tuple((4.0 * tokens, share) for tokens, share in seen.output_tokens),
-        prompt_tokens=tuple((0.5 * tokens, share) for tokens, share in seen.prompt_tokens),
-    )
 
 
 def filling(signals: Signals, at: float) -> Snapshot:
@@ -75,7 +64,7 @@ def watched(
 
 
 def test_a_split_that_long_answers_fill_is_merged_without_being_watched_to_the_end() -> None:
-    turns, status = watched(long_answers(40.0), 40)
+    turns, status = watched(long_answers(40.0, **STILL_FINE), 40)
     broken_off, merged = turns[-2], turns[-1]
     assert len(turns) - 2 == WINDOW_SECONDS, "the window of agreement runs as ever"
     assert broken_off.step is not None
@@ -83,7 +72,8 @@ def test_a_split_that_long_answers_fill_is_merged_without_being_watched_to_the_e
     assert "Split 8 mixed → 6P:2D is no longer watched: Merge 6P:2D → 8 mixed" in broken_off.step.verdict.message
     assert merged.plan is not None
     assert merged.plan.action is Action.MERGE
-    assert status.cooldownUntilTime is None, "no rest before a way out"
+    assert status.cooldownUntilTime is not None, "a rest for every other change"
+    assert to_rfc3339(NOW + WINDOW_SECONDS) < status.cooldownUntilTime
 
 
 @pytest.mark.parametrize(
@@ -91,15 +81,20 @@ def test_a_split_that_long_answers_fill_is_merged_without_being_watched_to_the_e
     [
         pytest.param(chat(56.0, **STILL_FINE), LARGE, None, id="the load it was made for"),
         pytest.param(
-            replace(long_answers(40.0), missed_ratio=None), LARGE, None, id="nothing is known of what is missed"
+            replace(long_answers(40.0, **STILL_FINE), missed_ratio=None),
+            LARGE,
+            None,
+            id="nothing is known of what is missed",
         ),
         pytest.param(
-            long_answers(40.0),
+            long_answers(40.0, **STILL_FINE),
             LARGE.model_copy(update={"topology": LARGE.topology.model_copy(update={"policy": Policy.RECOMMEND})}),
             None,
             id="nobody asks for changes any more",
         ),
-        pytest.param(long_answers(40.0), LARGE, Verdict("False", "Refused", "no"), id="a spec that cannot work"),
+        pytest.param(
+            long_answers(40.0, **STILL_FINE), LARGE, Verdict("False", "Refused", "no"), id="a spec that cannot work"
+        ),
     ],
 )
 def test_else_it_is_watched_to_the_end(signals: Signals, wanted: FleetSpec, refusal: Verdict | None) -> None:
@@ -112,7 +107,7 @@ def test_a_load_that_turns_for_a_moment_ends_nothing() -> None:
     status, history = FleetStatus.model_validate(SOAKING), History()
     for second in range(40):
         now = NOW + second
-        signals = chat(56.0, **STILL_FINE) if second % 10 == 9 else long_answers(40.0)
+        signals = chat(56.0, **STILL_FINE) if second % 10 == 9 else long_answers(40.0, **STILL_FINE)
         turn = take_turn(fleet(LARGE, status), filling(signals, now), history, None, now, 5.0)
         history = turn.history
         assert turn.transition is not None
@@ -123,7 +118,7 @@ def test_a_way_out_of_a_split_does_not_wait_for_the_rest_after_the_last_change()
     resting, history = FleetStatus(cooldownUntilTime=to_rfc3339(NOW + 300)), History()
     for second in range(0, 30, 5):
         now = NOW + second
-        decision = decide(filling(long_answers(40.0), now), LARGE, resting, history, now)
+        decision = decide(filling(long_answers(40.0, **STILL_FINE), now), LARGE, resting, history, now)
         history = decision.history
         if decision.plan.action is not Action.HOLD:
             break

@@ -103,6 +103,5 @@ def test_a_split_is_not_blamed_for_a_queue_that_it_works_off(before: int | None,
     late = {**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0}
     busy = [replace(engine, running_requests=100) for engine in engines("ppppppdd", limit=512, maximum=8192)]
     seen = snapshot(busy, chat(48.0, **late), link_bytes_per_second=48e9)
-    board = Board(NOW - 90.0, {}, 0.0, before)
-    history = History(boards=(board, replace(board, time=NOW - 45.0, requests=10_000)))
+    history = History(boards=(Board(NOW - 60.0, {}, 0.0, before),))
     assert after(seen, LARGE, 45, history=history).plan.action is action

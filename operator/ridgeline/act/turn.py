@@ -25,13 +25,13 @@ from ridgeline.api.fleet import (
 from ridgeline.api.times import from_rfc3339, to_rfc3339
 from ridgeline.decide import reasons
 from ridgeline.decide.absent import absent, labels_of_absent, without
-from ridgeline.decide.decision import decide, load_turned, with_known_steps
+from ridgeline.decide.decision import decide, load_turned, settled, with_known_steps
 from ridgeline.decide.limits import limits_to_set
 from ridgeline.decide.plan import History, Plan
 from ridgeline.decide.snapshot import Snapshot
 from ridgeline.decide.step_plan import Outcome, StepPlan
 from ridgeline.decide.transition import begin, next_step
-from ridgeline.decide.transition_case import over
+from ridgeline.decide.transition_case import cooldown_after, over
 from ridgeline.decide.wording import change
 
 AT_ONCE = 0.0
@@ -124,9 +124,11 @@ def _go_on(
     if refusal is None and step.transition is not None and step.transition.step is Step.SOAK:
         merge, history = load_turned(snapshot, fleet.spec, fleet.status, history, now)
         if merge is not None:
-            step = over(
-                Outcome.DONE, reasons.LOAD_TURNED, f"{change(transition)} is no longer watched: {merge.message}"
-            )
+            why = f"{change(transition)} is no longer watched: {merge.message}"
+            rest = cooldown_after(fleet.spec, fleet.status.rolledBackTransitions)
+            step = replace(over(Outcome.DONE, reasons.LOAD_TURNED, why), cooldown_until=now + rest)
+    elif step.transition is not None:
+        history = settled(history)
     rolled_back = step.outcome is Outcome.ROLLED_BACK
     goal = transition.origin if rolled_back else (step.transition or transition).to
     recorded = fleet.status.topology

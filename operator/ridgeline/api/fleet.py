@@ -390,9 +390,9 @@ class TransitionStatus(Model):
     missedPermilleAtStart: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Share of requests that missed their objectives when the transition began."""
     missedPermilleIfUnchanged: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Share that was forecast to miss them in the topology before."""
+    """Share that was forecast to miss them in the topology before, with room for the load to grow."""
     missedPermilleExpected: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Share that was forecast to miss them in the new topology."""
+    """Share that was forecast to miss them in the new topology, likewise."""
 
 
 class Condition(Model):
@@ -431,7 +431,7 @@ class FleetStatus(Model):
     rolledBackTransitions: Annotated[int, Field(ge=0, le=1024)] = 0
     """Roll-backs in a row: each doubles the cooldown; a transition that holds resets it."""
     cooldownUntilTime: Time | None = None
-    """No transition before this time."""
+    """No transition before this time, but repairs that cannot wait and the way out of a split that the load has outgrown."""
     arrivalBurstPercent: Annotated[int, Field(ge=100, le=10_000)] | None = None
     """How bursty arrivals were when the fleet was last mixed, in percent of independent ones; only while it is split,
     which cannot show it."""

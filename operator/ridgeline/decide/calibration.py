@@ -122,7 +122,8 @@ def _least_taken_off(
 
     def explains(load: Load) -> bool:
         expected = forecast(load, question.today, question.budget)
-        return of(expected) <= limit or expected.decode_batch <= held
+        in_time = of(expected) <= limit
+        return in_time or (expected.decode_batch <= held and expected.first_token_late <= limit)
 
     if explains(load):
         return load

@@ -61,7 +61,7 @@ def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: Hi
         return _held(question, history, Verdict("False", reasons.TRANSITION_IN_PROGRESS, moving))
     for urgent in URGENT:
         if plan := urgent(question):
-            return Decision(plan, None, _settled(history))
+            return Decision(plan, None, settled(history))
     for repair in REPAIRS:
         if plan := repair(question):
             return _unless_resting(question, plan, None, history)
@@ -75,7 +75,7 @@ def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: Hi
     if advice is None:
         assert blind is not None
         if plan := starting_budget(question):
-            return Decision(plan, None, _settled(history))
+            return Decision(plan, None, settled(history))
         return _held(question, history, blind)
     if spec.topology.policy is Policy.RECOMMEND:
         return _recommended(question, advice, history)
@@ -87,15 +87,21 @@ def load_turned(
 ) -> tuple[Plan | None, History]:
     """The merge for which a new split need not be watched to the end, once wanted for its window; None without one.
 
-    Nothing else is weighed meanwhile: the misses that are seen are, in part, those of the topology before.
+    No other change is weighed meanwhile: the misses that are seen are, in part, those of the topology before. While a
+    repair is due, which would come first, nothing is.
     """
     snapshot, history = with_known_steps(snapshot, history)
     question = Question(snapshot, spec, status, history, now)
     if spec.topology.policy is not Policy.AUTO or not question.split or first((*GUARDS, *WAY_OUT_RESTS), question):
-        return None, _settled(history)
+        return None, settled(history)
+    known = replace(question, history=replace(history, split=remembered_split(question)))
+    if any(repair(known) for repair in (*URGENT, *REPAIRS)):
+        return None, settled(history)
     advice = advise(question)
+    if advice.next.reason == reasons.OVERLOADED:  # as of `_agreed`
+        return None, history
     if not _way_out(advice):
-        return None, _settled(history)
+        return None, settled(history)
     plan = advice.next
     history = _wanting(question, plan, history)
     return plan if _stood(question, history) >= _window(question, plan) else None, history
@@ -165,19 +171,19 @@ def _nothing_better(question: Question, scores: Assessment, needed: int | None, 
 
 def _recommended(question: Question, advice: Advice, history: History) -> Decision:
     if advice.recommendation.action is Action.HOLD:
-        return Decision(advice.recommendation, advice.recommendation, _settled(history))
+        return Decision(advice.recommendation, advice.recommendation, settled(history))
     hold = _hold(question, reasons.RECOMMEND_ONLY, f"recommended, not done: {advice.recommendation.message}")
     return Decision(hold, advice.recommendation, _wanting(question, advice.recommendation, history))
 
 
 def _agreed(question: Question, advice: Advice, history: History) -> Decision:
-    """Act on an answer that has stood for the window, outside every rest."""
+    """Act on an answer that has stood for its window, unless a rest holds it back."""
     plan = advice.next
     if plan.reason == reasons.OVERLOADED and plan.action is Action.HOLD:
         # The order of candidates is noise then, and comes and goes from pass to pass: what was wanted stays so.
         return Decision(plan, advice.recommendation, history)
     if plan.action is Action.HOLD:
-        return Decision(plan, advice.recommendation, _settled(history))
+        return Decision(plan, advice.recommendation, settled(history))
     history = _wanting(question, plan, history)
     stood, window = _stood(question, history), _window(question, plan)
     if stood < window:
@@ -218,10 +224,10 @@ def _static(question: Question, advice: Advice | None, history: History) -> Deci
             )
             target = question.today.model_copy(update={"tokenBudget": started_with})
             return Decision(
-                Plan(Action.TUNE, reasons.STATIC_TOPOLOGY, message, target), recommendation, _settled(history)
+                Plan(Action.TUNE, reasons.STATIC_TOPOLOGY, message, target), recommendation, settled(history)
             )
         message = f"{topology_text(question.today)}, as the spec says"
-        return Decision(_hold(question, reasons.STATIC_REACHED, message), recommendation, _settled(history))
+        return Decision(_hold(question, reasons.STATIC_REACHED, message), recommendation, settled(history))
     target = static_target(question.spec, question.engines, started_with)
     towards_split = Action.REBALANCE if question.split else Action.SPLIT
     action = Action.MERGE if target.mode is Mode.MIXED else towards_split
@@ -237,12 +243,12 @@ def _unless_resting(
 ) -> Decision:
     rest = first(rests, question) if plan.changes_roles else None
     if rest is None:
-        return Decision(plan, recommendation, _settled(history))
+        return Decision(plan, recommendation, settled(history))
     return Decision(_hold(question, rest.reason, f"{rest.message}; then {plan.message}"), recommendation, history)
 
 
 def _held(question: Question, history: History, verdict: Verdict) -> Decision:
-    return Decision(_hold(question, verdict.reason, verdict.message), None, _settled(history))
+    return Decision(_hold(question, verdict.reason, verdict.message), None, settled(history))
 
 
 def _hold(question: Question, reason: str, message: str) -> Plan:
@@ -282,7 +288,8 @@ def _with_board(question: Question, scores: Assessment, history: History) -> His
     return history
 
 
-def _settled(history: History) -> History:
+def settled(history: History) -> History:
+    """Nothing is wanted any more."""
     return replace(history, wanted=None, wanted_since=None)
 
 

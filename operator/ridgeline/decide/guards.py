@@ -58,7 +58,7 @@ def metrics_contradictory(question: Question) -> Verdict | None:
     decodes = prompts = 0
     for engine in question.snapshot.serving:
         held = engine.running_requests or 0
-        decoding = held if engine.decoding_requests is None else engine.decoding_requests
+        decoding = engine.decodes or 0
         decodes, prompts = decodes + decoding, prompts + held - decoding
     if decodes and signals.decode.tokens_per_second == 0.0:
         return _hold(
@@ -120,9 +120,14 @@ def tuned_lately(question: Question) -> Verdict | None:
     return _hold(reasons.TUNED_LATELY, f"the signals show the new token budget alone in {left:.0f} s")
 
 
-WAY_OUT_RESTS: tuple[Guard, ...] = (engines_not_ready,)
+def rolled_back_lately(question: Question) -> Verdict | None:
+    """The rest after a roll-back: it doubles with each in a row, so that what does not help is not tried for ever."""
+    return cooling_down(question) if question.status.rolledBackTransitions else None
+
+
+WAY_OUT_RESTS: tuple[Guard, ...] = (engines_not_ready, rolled_back_lately)
 """Even for a way out of a split that the load has outgrown."""
-STRICT_RESTS: tuple[Guard, ...] = (*WAY_OUT_RESTS, cooling_down)
+STRICT_RESTS: tuple[Guard, ...] = (engines_not_ready, cooling_down)
 """Even for a change that gains much."""
 RESTS: tuple[Guard, ...] = (*STRICT_RESTS, tuned_lately)
 

@@ -96,14 +96,16 @@ def merge(question: Question, scores: Assessment, trigger: Trigger) -> Plan | No
         return None
     if trigger.reason in PRESSURES and _pressure(scores.best_mixed) >= _pressure(scores.today):
         return None  # as of a rebalance
-    return _plan(question, Action.MERGE, scores.best_mixed, scores, trigger)
+    # Where all miss most, their order by misses is noise.
+    chosen = scores.least_strained_mixed if scores.overloaded else scores.best_mixed
+    return _plan(question, Action.MERGE, chosen, scores, trigger)
 
 
 LEVERS: tuple[Lever, ...] = (tune, rebalance, split, merge)
 
 
 def relieve(question: Question, scores: Assessment, trigger: Trigger) -> Plan | None:
-    """In an overload all candidates miss about the same: what works off clearly more of the load, if anything does."""
+    """In an overload all candidates miss about the same: what works off more of the load, if anything does."""
     now = scores.strain(scores.today)
 
     def relieves(candidate: Candidate) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
 from ridgeline.api.fleet import Objectives, Role, TopologyStatus
+from ridgeline.decide.observed import decodes_held
 from ridgeline.decide.snapshot import EngineState, Signals, Snapshot
 from ridgeline.decide.step_times import step_times
 from ridgeline.decide.whatif import mean_context
@@ -61,17 +60,12 @@ def limits_to_set(snapshot: Snapshot, topology: TopologyStatus | None, objective
 
 def decodes_full(snapshot: Snapshot, objectives: Objectives) -> bool:
     """Whether decode engines decode more requests, on average, than a step within the objective has room for."""
-    decode = [engine for engine in snapshot.serving if engine.role is Role.DECODE]
-    held = [e.running_requests if e.decoding_requests is None else e.decoding_requests for e in decode]
-    batches = [batch for batch in held if batch is not None]
-    signals = snapshot.signals
-    if not batches or not isinstance(signals, Signals) or not signals.prompt_tokens or not signals.output_tokens:
+    batch, signals = decodes_held(snapshot), snapshot.signals
+    if batch is None or not isinstance(signals, Signals) or not signals.prompt_tokens or not signals.output_tokens:
         return False
     context = mean_context(signals.prompt_tokens, signals.output_tokens)
     steps = step_times(signals, context_tokens=context)
     if steps is None:
         return False
     growth = steps.seconds_per_decode_sequence + steps.seconds_per_kv_token * context
-    return (
-        steps.fixed_seconds + growth * fmean(batches) > FULL_SHARE * objectives.interTokenLatencyMilliseconds / 1000.0
-    )
+    return steps.fixed_seconds + growth * batch > FULL_SHARE * objectives.interTokenLatencyMilliseconds / 1000.0

@@ -1,4 +1,4 @@
-"""Questions that a transition asks of a snapshot: do routers follow, does KV move, do requests arrive."""
+"""What a snapshot shows: do routers follow, does KV move, do requests arrive, how many are held."""
 
 from __future__ import annotations
 
@@ -70,7 +70,6 @@ def own_prompts_wait(snapshot: Snapshot) -> bool:
 
 def decodes_held(snapshot: Snapshot) -> float | None:
     """Requests that a decode engine decodes now, on average; None where no decode engine tells."""
-    decode = [engine for engine in snapshot.serving if engine.role is Role.DECODE]
-    held = [e.running_requests if e.decoding_requests is None else e.decoding_requests for e in decode]
+    held = [engine.decodes for engine in snapshot.serving if engine.role is Role.DECODE]
     known = [count for count in held if count is not None]
     return fmean(known) if known else None

@@ -24,9 +24,9 @@ class Plan:
     gain: float = 0.0
     """Share of requests that it saves from missing, by the what-if model."""
     unchanged_missed: float | None = None
-    """Share that would miss without it, by the same model; None where nothing was weighed."""
+    """Share that would miss without it, by the same model, with room for the load to grow; None where nothing was weighed."""
     expected_missed: float | None = None
-    """Share that would miss after it."""
+    """Share that would miss after it, likewise."""
 
     @property
     def changes_roles(self) -> bool:

@@ -53,6 +53,11 @@ class EngineState:
     prompt_requests: float | None = None
     """Requests whose prefill this engine finished since it started."""
 
+    @property
+    def decodes(self) -> int | None:
+        """Requests that decode here; all that it holds, where it does not tell."""
+        return self.running_requests if self.decoding_requests is None else self.decoding_requests
+
 
 @dataclass(frozen=True, slots=True)
 class PhaseSignals:

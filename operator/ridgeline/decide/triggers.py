@@ -165,9 +165,10 @@ def _late_first_tokens(question: Question) -> str | None:
 
 
 def _works_off_queue(question: Question) -> bool:
-    """Whether the engines hold fewer requests than one to two windows ago: those that end now have waited."""
-    boards, held = question.history.boards, held_requests(question.snapshot)
-    before = boards[-2].requests if len(boards) > 1 else None
+    """Whether the engines hold fewer requests than one to three windows ago: those that end now have waited."""
+    window, held = question.snapshot.rules_window_seconds, held_requests(question.snapshot)
+    boards = [b for b in question.history.boards if window <= question.now - b.time <= 3.0 * window]
+    before = boards[-1].requests if boards else None
     return before is not None and held is not None and held < before
 
 
