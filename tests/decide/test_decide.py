@@ -719,7 +719,7 @@ def test_whatever_is_seen_there_is_an_answer_with_a_reason_and_a_possible_target
     letters: str, seen: Signals, policy: str, passes: int
 ) -> None:
     wanted = spec(6, policy, **({"prefillReplicas": 2} if policy == "Static" else {}))
-    sight, history = snapshot(letters, seen), History()
+    sight, history, watch = snapshot(letters, seen), History(), History()
     for round_ in range(passes + 1):
         decision = decide(sight, wanted, FleetStatus(), history, NOW + 20 * round_)
         assert decision == decide(sight, wanted, FleetStatus(), history, NOW + 20 * round_)
@@ -732,7 +732,7 @@ def test_whatever_is_seen_there_is_an_answer_with_a_reason_and_a_possible_target
             assert decision.plan.action is Action.HOLD
         for plan in (decision.plan, decision.recommendation):
             assert plan is None or isinstance(plan, Plan)
-        way_out, _ = load_turned(sight, wanted, FleetStatus(), history, NOW + 20 * round_)
+        way_out, watch = load_turned(sight, wanted, FleetStatus(), watch, NOW + 20 * round_)
         if way_out is not None:
             assert policy == "Auto"
             assert (way_out.action, way_out.target.mixed) == (Action.MERGE, len(letters))

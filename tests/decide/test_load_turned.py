@@ -9,11 +9,11 @@ import pytest
 
 from ridgeline.act.turn import Turn, status_after, take_turn
 from ridgeline.api.conditions import Verdict
-from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, InferenceFleet, Policy, Step
+from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, InferenceFleet, Mode, Policy, Step, TopologyStatus
 from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
 from ridgeline.decide.decision import decide
-from ridgeline.decide.plan import History
+from ridgeline.decide.plan import History, Plan
 from ridgeline.decide.snapshot import Signals, Snapshot
 from ridgeline.decide.step_plan import Outcome
 from tests.decide.fleets import LARGE, NOW, chat, engines, long_answers, snapshot
@@ -114,12 +114,45 @@ def test_a_load_that_turns_for_a_moment_ends_nothing() -> None:
         assert turn.transition.step is Step.SOAK
 
 
-def test_a_way_out_of_a_split_does_not_wait_for_the_rest_after_the_last_change() -> None:
-    resting, history = FleetStatus(cooldownUntilTime=to_rfc3339(NOW + 300)), History()
+def test_only_a_split_that_is_watched_is_given_up() -> None:
+    verifying = FleetStatus.model_validate({"transition": {**SOAKING["transition"], "step": "Verify"}})
+    wanted = Plan(Action.MERGE, "Why", "because", TopologyStatus(mode=Mode.MIXED, mixed=8, prefill=0, decode=0))
+    status, history = verifying, History(wanted=wanted, wanted_since=NOW - 600.0)
+    for second in range(40):
+        now = NOW + second
+        turn = take_turn(fleet(LARGE, status), filling(long_answers(40.0, **STILL_FINE), now), history, None, now, 5.0)
+        history = turn.history
+        assert turn.transition is not None
+        assert turn.transition.step is Step.VERIFY
+        assert history.wanted is None, "agreement begins with the watch"
+
+
+def test_a_repair_that_is_due_comes_before_a_way_out() -> None:
+    status, history = FleetStatus.model_validate(SOAKING), History()
+    for second in range(40):
+        now = NOW + second
+        seen = filling(long_answers(40.0, **STILL_FINE), now)
+        more = replace(engines("m", limit=8192, maximum=8192)[0], pod="e8", ready=True)
+        turn = take_turn(fleet(LARGE, status), replace(seen, engines=(*seen.engines, more)), history, None, now, 5.0)
+        history = turn.history
+        assert turn.step is not None
+        assert turn.step.verdict.reason != reasons.LOAD_TURNED
+
+
+@pytest.mark.parametrize(
+    ("rolled_back", "merges"),
+    [pytest.param(0, True, id="does not wait"), pytest.param(1, False, id="waits when the last one was rolled back")],
+)
+def test_a_way_out_of_a_split_and_the_rest_after_the_last_change(rolled_back: int, merges: bool) -> None:
+    resting = FleetStatus(cooldownUntilTime=to_rfc3339(NOW + 300), rolledBackTransitions=rolled_back)
+    history = History()
     for second in range(0, 30, 5):
         now = NOW + second
         decision = decide(filling(long_answers(40.0, **STILL_FINE), now), LARGE, resting, history, now)
         history = decision.history
         if decision.plan.action is not Action.HOLD:
             break
-    assert (decision.plan.action, now - NOW) == (Action.MERGE, WINDOW_SECONDS)
+    if merges:
+        assert (decision.plan.action, now - NOW) == (Action.MERGE, WINDOW_SECONDS)
+    else:
+        assert decision.plan.reason == reasons.COOLING_DOWN

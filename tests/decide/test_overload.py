@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ridgeline.api.fleet import Action
+from ridgeline.api.fleet import Action, FleetStatus
+from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
 from ridgeline.decide.plan import History
 from ridgeline.decide.scoreboard import Board
 from ridgeline.decide.snapshot import StepTimes
-from tests.decide.fleets import LARGE, NOW, STALLED, after, big, chat, engines, once, snapshot, spec
+from tests.decide.fleets import LARGE, NOW, STALLED, after, big, chat, engines, long_answers, once, snapshot, spec
 
 
 @pytest.mark.parametrize(
@@ -32,13 +33,42 @@ def test_overload_in_which_everything_misses_goes_to_what_works_off_clearly_more
         assert "6P:2D works off 1." in plan.message
 
 
-def test_a_budget_that_carries_an_overload_is_taken() -> None:
+def test_what_relieves_an_overload_is_done_after_a_third_of_the_window() -> None:
+    seen = big("mmmmmmmm", chat(78.0, **STALLED), 512)
+    assert after(seen, LARGE, 10).plan.reason == reasons.STABILIZING
+    plan = after(seen, LARGE, 15).plan
+    assert plan.action is Action.SPLIT
+    assert plan.expected_missed is not None
+    assert plan.unchanged_missed is not None
+    assert plan.expected_missed <= plan.unchanged_missed
+
+
+@pytest.mark.parametrize(
+    ("rate", "action"),
+    [
+        pytest.param(70.0, Action.TUNE, id="by a fourth"),
+        pytest.param(66.0, Action.HOLD, id="by a sixth, which would be enough of another division"),
+    ],
+)
+def test_a_budget_that_carries_clearly_more_of_an_overload_is_taken(rate: float, action: Action) -> None:
     """Steps of 512 tokens are nearly as long as promised, with 256 tokens a queue grows."""
     near = spec(8, interTokenLatencyMilliseconds=42, timeToFirstTokenMilliseconds=2000, minDecodeReplicas=7)
     late = {**STALLED, "missed_ratio": 0.9, "gaps_late_ratio": 0.0, "first_token_late_ratio": 0.9}
-    plan = after(big("mmmmmmmm", chat(70.0, **late, time_to_first_token_p95_seconds=9.0), 256), near, 60).plan
-    assert (plan.action, plan.target.tokenBudget) == (Action.TUNE, 512)
-    assert "budget 512 works off 1." in plan.message
+    plan = after(big("mmmmmmmm", chat(rate, **late, time_to_first_token_p95_seconds=9.0), 256), near, 60).plan
+    assert plan.action is action
+    if action is Action.TUNE:
+        assert plan.target.tokenBudget == 512
+        assert "budget 512 works off 1." in plan.message
+    else:
+        assert plan.reason == reasons.OVERLOADED
+
+
+def test_in_an_overload_a_merge_rests_like_every_other_change() -> None:
+    resting = FleetStatus(cooldownUntilTime=to_rfc3339(NOW + 300))
+    overloaded = after(big("ppppppdd", long_answers(68.0, **STALLED)), LARGE, 60, resting)
+    assert overloaded.plan.reason == reasons.COOLING_DOWN
+    assert "all would miss in this overload, but 8 mixed works off" in overloaded.plan.message
+    assert after(big("ppppppdd", long_answers(40.0, **STALLED)), LARGE, 60, resting).plan.action is Action.MERGE
 
 
 def test_overload_in_which_everything_misses_holds() -> None:
@@ -84,6 +114,17 @@ def test_a_split_in_which_most_requests_miss_is_merged_whatever_the_model_says_o
     assert held.plan.reason != reasons.SPLIT_COLLAPSED, "mixed engines would miss far more"
 
 
+def test_a_split_that_collapses_in_an_overload_becomes_the_mixed_engines_that_work_off_most() -> None:
+    """Where all miss, their order by misses would choose the largest budget."""
+    late = {**STALLED, "missed_ratio": 0.95, "first_token_late_ratio": 0.95, "gaps_late_ratio": 0.0}
+    short = chat(44.0, **late)
+    assert short.output_tokens is not None
+    short = replace(short, output_tokens=tuple((0.3 * tokens, share) for tokens, share in short.output_tokens))
+    four = spec(4, interTokenLatencyMilliseconds=40, timeToFirstTokenMilliseconds=2000)
+    plan = after(big("pppd", short), four, 60).plan
+    assert (plan.action, plan.reason, plan.target.tokenBudget) == (Action.MERGE, reasons.SPLIT_COLLAPSED, 512)
+
+
 def test_a_split_that_works_off_more_of_an_overload_than_mixed_engines_is_kept() -> None:
     late = {**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0}
     for rate in (85.0, 100.0, 150.0):
@@ -103,5 +144,7 @@ def test_a_split_is_not_blamed_for_a_queue_that_it_works_off(before: int | None,
     late = {**STALLED, "missed_ratio": 0.9, "first_token_late_ratio": 0.9, "gaps_late_ratio": 0.0}
     busy = [replace(engine, running_requests=100) for engine in engines("ppppppdd", limit=512, maximum=8192)]
     seen = snapshot(busy, chat(48.0, **late), link_bytes_per_second=48e9)
-    history = History(boards=(Board(NOW - 60.0, {}, 0.0, before),))
+    history = History(boards=(Board(NOW - 60.0, {}, 0.0, before),), loaded_since=NOW - 600.0)
     assert after(seen, LARGE, 45, history=history).plan.action is action
+    boards = once(seen, LARGE, history=history).history.boards
+    assert [board.requests for board in boards] == [before, 800]
