@@ -106,19 +106,11 @@ LEVERS: tuple[Lever, ...] = (tune, rebalance, split, merge)
 
 def relieve(question: Question, scores: Assessment, trigger: Trigger) -> Plan | None:
     """In an overload all candidates miss about the same: what works off more of the load, if anything does."""
-    now = scores.strain(scores.today)
-
-    def relieves(candidate: Candidate) -> bool:
-        tunes = candidate.topology.mode is question.today.mode is Mode.MIXED
-        share, most = BUDGET_RELIEF if tunes else ROLES_RELIEF
-        if tunes and question.today.tokenBudget is None:
-            return False
-        return scores.strain(candidate) <= min(most, share * now)
-
-    best = min(filter(relieves, (*scores.mixed, *scores.splits)), key=scores.strain, default=None)
-    if best is None:
+    relief = [c for c in (*scores.mixed, *scores.splits) if _relieves(question, scores, c)]
+    if not relief:
         return None
-    least = scores.strain(best)
+    best = min(relief, key=scores.strain)
+    now, least = scores.strain(_to_relieve(question, scores, best)), scores.strain(best)
     name = topology_text(best.topology)
     if best.topology.mode is Mode.MIXED:
         action = Action.MERGE if question.split else Action.TUNE
@@ -129,6 +121,24 @@ def relieve(question: Question, scores: Assessment, trigger: Trigger) -> Plan | 
     evidence = f"{trigger.evidence}; all would miss in this overload, but {name} works off {much}"
     plan = _plan(question, action, best, scores, replace(trigger, evidence=evidence))
     return replace(plan, gain=max(CLEAR_GAIN, 1.0 - least / now))  # the queue grows meanwhile, for all that come
+
+
+def _to_relieve(question: Question, scores: Assessment, candidate: Candidate) -> Candidate:
+    """Today's topology; for a split of mixed engines, these at the budget that works off most: it costs nothing."""
+    splits = candidate.topology.mode is Mode.SPLIT and not question.split
+    return scores.least_strained_mixed if splits else scores.today
+
+
+def _relieves(question: Question, scores: Assessment, candidate: Candidate) -> bool:
+    """Whether a candidate works off clearly more; a smaller budget spares the gaps, and only lengthens the queue."""
+    before = _to_relieve(question, scores, candidate)
+    tunes = candidate.topology.mode is question.today.mode is Mode.MIXED
+    share, most = BUDGET_RELIEF if tunes else ROLES_RELIEF
+    if tunes and question.today.tokenBudget is None:
+        return False
+    if tunes and candidate.forecast.prefill_utilization > share * before.forecast.prefill_utilization:
+        return False
+    return scores.strain(candidate) <= min(most, share * scores.strain(before))
 
 
 def _split_wins(question: Question, scores: Assessment) -> bool:
