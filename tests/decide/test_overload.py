@@ -63,6 +63,24 @@ def test_a_budget_that_carries_clearly_more_of_an_overload_is_taken(rate: float,
         assert plan.reason == reasons.OVERLOADED
 
 
+@pytest.mark.parametrize(
+    "least_decode_engines",
+    [
+        pytest.param(7, id="a smaller budget would spare the gaps and lengthen the queue"),
+        pytest.param(3, id="a split would relieve today's budget, and not the best one"),
+    ],
+)
+def test_late_gaps_that_a_budget_mends_are_no_overload_to_be_relieved(least_decode_engines: int) -> None:
+    few = spec(
+        8,
+        interTokenLatencyMilliseconds=40,
+        timeToFirstTokenMilliseconds=2000,
+        minDecodeReplicas=least_decode_engines,
+    )
+    plan = after(big("mmmmmmmm", chat(70.0, **STALLED), 1024), few, 60).plan
+    assert (plan.action, plan.reason) == (Action.HOLD, reasons.OVERLOADED)
+
+
 def test_in_an_overload_a_merge_rests_like_every_other_change() -> None:
     resting = FleetStatus(cooldownUntilTime=to_rfc3339(NOW + 300))
     overloaded = after(big("ppppppdd", long_answers(68.0, **STALLED)), LARGE, 60, resting)
