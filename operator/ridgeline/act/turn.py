@@ -23,16 +23,13 @@ from ridgeline.api.fleet import (
     TransitionStatus,
 )
 from ridgeline.api.times import from_rfc3339, to_rfc3339
-from ridgeline.decide import reasons
 from ridgeline.decide.absent import absent, labels_of_absent, without
 from ridgeline.decide.decision import decide, load_turned, settled, with_known_steps
 from ridgeline.decide.limits import limits_to_set
 from ridgeline.decide.plan import History, Plan
 from ridgeline.decide.snapshot import Snapshot
 from ridgeline.decide.step_plan import Outcome, StepPlan
-from ridgeline.decide.transition import begin, next_step
-from ridgeline.decide.transition_case import cooldown_after, over
-from ridgeline.decide.wording import change
+from ridgeline.decide.transition import begin, give_up_watch, next_step
 
 AT_ONCE = 0.0
 ROUTING_SECONDS = 0.1
@@ -120,13 +117,12 @@ def _go_on(
     now: float,
     interval: float,
 ) -> Turn:
-    step = next_step(transition, with_known_steps(snapshot, history)[0], fleet.spec, fleet.status, now)
+    known, learned = with_known_steps(snapshot, history)
+    step = next_step(transition, known, fleet.spec, fleet.status, now)
     if refusal is None and step.transition is not None and step.transition.step is Step.SOAK:
-        merge, history = load_turned(snapshot, fleet.spec, fleet.status, history, now)
+        merge, history = load_turned(known, fleet.spec, fleet.status, learned, now)
         if merge is not None:
-            why = f"{change(transition)} is no longer watched: {merge.message}"
-            rest = cooldown_after(fleet.spec, fleet.status.rolledBackTransitions)
-            step = replace(over(Outcome.DONE, reasons.LOAD_TURNED, why), cooldown_until=now + rest)
+            step = give_up_watch(transition, merge, fleet.spec, fleet.status, now)
     elif step.transition is not None:
         history = settled(history)
     rolled_back = step.outcome is Outcome.ROLLED_BACK

@@ -87,15 +87,14 @@ def load_turned(
 ) -> tuple[Plan | None, History]:
     """The merge for which a new split need not be watched to the end, once wanted for its window; None without one.
 
+    The snapshot and the history are those of `with_known_steps`, which the transition's next step asks for as well.
     No other change is weighed meanwhile: the misses that are seen are, in part, those of the topology before. While a
     repair is due, which would come first, nothing is.
     """
-    snapshot, history = with_known_steps(snapshot, history)
     question = Question(snapshot, spec, status, history, now)
     if spec.topology.policy is not Policy.AUTO or not question.split or first((*GUARDS, *WAY_OUT_RESTS), question):
         return None, settled(history)
-    known = replace(question, history=replace(history, split=remembered_split(question)))
-    if any(repair(known) for repair in (*URGENT, *REPAIRS)):
+    if any(repair(question) for repair in (*URGENT, *REPAIRS)):
         return None, settled(history)
     advice = advise(question)
     if advice.next.reason == reasons.OVERLOADED:  # as of `_agreed`
@@ -195,7 +194,8 @@ def _agreed(question: Question, advice: Advice, history: History) -> Decision:
 
 def _stood(question: Question, history: History) -> float:
     """Seconds for which what is wanted has been so."""
-    return question.now - (question.now if history.wanted_since is None else history.wanted_since)
+    assert history.wanted_since is not None, "something is wanted"
+    return question.now - history.wanted_since
 
 
 def _window(question: Question, plan: Plan) -> float:

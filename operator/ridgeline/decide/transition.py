@@ -26,8 +26,9 @@ from ridgeline.decide.static_target import is_static_target
 from ridgeline.decide.step_plan import Outcome, StepPlan
 from ridgeline.decide.transition_case import Answer, Case, cooldown_after, missed_permille, over, permille, under_way
 from ridgeline.decide.transition_steps import REPAIRS, STEPS
+from ridgeline.decide.wording import change
 
-__all__ = ["begin", "cooldown_after", "next_step"]
+__all__ = ["begin", "cooldown_after", "give_up_watch", "next_step"]
 
 
 def begin(plan: Plan, snapshot: Snapshot, now: float) -> TransitionStatus:
@@ -45,6 +46,15 @@ def begin(plan: Plan, snapshot: Snapshot, now: float) -> TransitionStatus:
         missedPermilleIfUnchanged=permille(plan.unchanged_missed),
         missedPermilleExpected=permille(plan.expected_missed),
     )
+
+
+def give_up_watch(
+    transition: TransitionStatus, merge: Plan, spec: FleetSpec, status: FleetStatus, now: float
+) -> StepPlan:
+    """The end of a transition whose split the load has outgrown: nothing is judged, so that roll-backs stay counted."""
+    message = f"{change(transition)} is no longer watched: {merge.message}"
+    rest = cooldown_after(spec, status.rolledBackTransitions)
+    return replace(over(Outcome.DONE, reasons.LOAD_TURNED, message), cooldown_until=now + rest)
 
 
 def next_step(
