@@ -507,26 +507,6 @@ def test_a_board_is_kept_for_each_window_and_no_longer_than_the_memory_reaches(g
     assert len(times) > 5
 
 
-# ---------------------------------------------------------------- before anything is known
-
-
-def test_engines_that_nobody_has_used_yet_begin_with_a_budget_that_keeps_the_objective() -> None:
-    fresh = replace(chat(48.0), output_tokens=None, missed_ratio=0.0)
-    plan = once(big("mmmmmmmm", fresh, 8192), LARGE).plan
-    assert (plan.action, plan.reason) == (Action.TUNE, reasons.STARTING_BUDGET)
-    assert plan.target.tokenBudget == 256
-    assert "by the roofline" in plan.message
-    tuned_before = FleetStatus(lastDecision=tuned(NOW - 600))
-    for other in (
-        once(big("mmmmmmmm", fresh, 8192), LARGE, status=tuned_before),
-        once(big("mmmmmmmm", fresh, 256), LARGE),
-        once(big("mmmmmmmm", fresh, 8192), spec(8, "Recommend")),
-        once(big("mmmmmmmm", replace(fresh, peak_flops=None), 8192), LARGE),
-        once(big("ppppppdd", fresh, 8192), LARGE),
-    ):
-        assert (other.plan.action, other.plan.reason) == (Action.HOLD, reasons.METRICS_INCOMPLETE)
-
-
 def test_without_trouble_nothing_is_done_however_much_better_a_split_might_be() -> None:
     decision = after(big("mmmmmmmm", chat(5.0), 512), LARGE, 120)
     assert (decision.plan.action, decision.plan.reason) == (Action.HOLD, reasons.OBJECTIVES_MET)

@@ -27,7 +27,7 @@ from ridgeline.decide.question import Question
 from ridgeline.decide.repairs import REPAIRS, URGENT, remembered_split
 from ridgeline.decide.scoreboard import is_due, kept
 from ridgeline.decide.snapshot import Signals, Snapshot
-from ridgeline.decide.starting_budget import starting_budget
+from ridgeline.decide.starting_budget import given_back, starting_budget
 from ridgeline.decide.static_target import is_static_target, static_target
 from ridgeline.decide.step_times import usable
 from ridgeline.decide.triggers import TRIGGERS, Trigger, missed_text
@@ -186,6 +186,8 @@ def _agreed(question: Question, advice: Advice, history: History) -> Decision:
     history = _wanting(question, plan, history)
     stood, window = _stood(question, history), _window(question, plan)
     if stood < window:
+        if meanwhile := given_back(question, plan, advice.scores):
+            return Decision(meanwhile, advice.recommendation, history)
         waiting = f"wanted for {stood:.0f} of {window:.0f} s: {plan.message}"
         return Decision(_hold(question, reasons.STABILIZING, waiting), advice.recommendation, history)
     rests = WAY_OUT_RESTS if _way_out(advice) else STRICT_RESTS if plan.is_clear else RESTS

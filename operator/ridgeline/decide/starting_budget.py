@@ -1,19 +1,24 @@
-"""The token budget of engines that nobody has seen at work yet.
+"""The token budget of a fleet's first minute.
 
 vLLM starts with a budget that suits throughput: on a large model one full step of prefill takes many times what the
 objective allows between two tokens. Until requests have ended there is nothing to weigh, but the roofline tells how
 long a full step takes, and that is enough not to begin with misses.
+
+Small steps prefill more slowly, so that prompts may queue. A split works the queue off, unless the load takes all that
+it can do: then whoever comes later waits behind those who came first, for as long as the load lasts. Where such a split
+is wanted, engines get their own budget back until it begins: gaps are late meanwhile, and fewer prompts wait.
 """
 
 from __future__ import annotations
 
 from ridgeline.api.fleet import Action, Policy
 from ridgeline.decide import reasons
-from ridgeline.decide.candidates import mixed_at_each_budget
+from ridgeline.decide.candidates import Assessment, mixed_at_each_budget
+from ridgeline.decide.guards import STRICT_RESTS, first, tuned_lately
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.step_times import step_times
-from ridgeline.decide.wording import duration
+from ridgeline.decide.wording import duration, topology_text
 
 PREFILL_SHARE = 0.8
 """Part of the objective that a full step without decodes may take: the rest is theirs."""
@@ -47,3 +52,26 @@ def starting_budget(question: Question) -> Plan | None:
     return Plan(
         Action.TUNE, reasons.STARTING_BUDGET, message, question.today.model_copy(update={"tokenBudget": budget})
     )
+
+
+def given_back(question: Question, wanted: Plan, scores: Assessment) -> Plan | None:
+    """The engines' own budget, while a split is waited for that gains much and could not work off a queue.
+
+    Once, in the window after the starting budget: later there are long answers under way, whose late gaps cost more. Not
+    while a rest puts the split off, for nobody knows how long.
+    """
+    last, today = question.status.lastDecision, question.today
+    if last is None or last.reason != reasons.STARTING_BUDGET or not tuned_lately(question):
+        return None
+    if today.tokenBudget is None or today.tokenBudget >= question.maximum_tokens or first(STRICT_RESTS, question):
+        return None
+    split = scores.split_with(wanted.target.prefill)
+    if split is None or not wanted.is_clear or scores.strain(split) < 1.0:
+        return None
+    message = (
+        f"Tune token budget {today.tokenBudget} → {question.maximum_tokens} until {topology_text(split.topology)}, which "
+        f"seems to be asked for {scores.strain(split):.2f} times what it can do, and would not work off the prompts that "
+        "wait when it begins"
+    )
+    target = today.model_copy(update={"tokenBudget": question.maximum_tokens})
+    return Plan(Action.TUNE, wanted.reason, message, target)
