@@ -25,6 +25,8 @@ BUDGET_MEMORY_WEIGHT = 0.25
 """The same between token budgets of mixed engines: the next one is at hand when the load turns back."""
 MIXED_COST = 0.10
 """What mixed engines may be forecast to miss more than a split that does not fit the load: they take any as it comes."""
+RELIEF_SHARE = 0.95
+"""In an overload roles change for what is strained by at most this share of today: it works off a twentieth more."""
 CALM_LOAD = 1.3
 """A fleet is merged only when mixed engines would do at this multiple of the load: room for it to come back."""
 

@@ -18,7 +18,7 @@ from math import isinf
 
 from ridgeline.api.fleet import Action, Mode
 from ridgeline.decide import reasons
-from ridgeline.decide.candidates import MIXED_COST, Assessment, Candidate
+from ridgeline.decide.candidates import MIXED_COST, RELIEF_SHARE, Assessment, Candidate
 from ridgeline.decide.evidence import explain
 from ridgeline.decide.plan import CLEAR_GAIN, Plan
 from ridgeline.decide.question import Question
@@ -29,7 +29,7 @@ from ridgeline.decide.wording import topology_text
 TUNE_GAIN = 0.01
 """Points of requests met that another budget must bring: budgets halve, so a smaller gain is noise."""
 REBALANCE_GAIN = 0.02
-ROLES_RELIEF = (0.95, 1.5)
+ROLES_RELIEF = (RELIEF_SHARE, 1.5)
 """In an overload, the strain that another division of the engines may have to be worth a change: of today's, and at all."""
 BUDGET_RELIEF = (0.8, 1.2)
 """The same of another token budget: one strains the gaps, the other the queue, so that their errors do not cancel."""

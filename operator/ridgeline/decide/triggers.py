@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ridgeline.decide import reasons
-from ridgeline.decide.candidates import CALM_LOAD, MIXED_COST, Assessment
+from ridgeline.decide.candidates import CALM_LOAD, MIXED_COST, RELIEF_SHARE, Assessment
 from ridgeline.decide.observed import held_requests
 from ridgeline.decide.question import Question
 from ridgeline.decide.scoreboard import calm_lately
@@ -57,8 +57,10 @@ def split_collapsed(question: Question, scores: Assessment) -> Trigger | None:
     if scores.best_mixed.forecast.missed > scores.today.forecast.missed + MIXED_COST:
         return None
     strain, of_mixed = scores.strain(scores.today), scores.strain(scores.least_strained_mixed)
-    if strain < of_mixed and (strain > 1.0 or _works_off_queue(question)):
-        return None  # too much load, or a queue from before, explains it, and mixed engines would work off less
+    if of_mixed > RELIEF_SHARE * strain and (strain > 1.0 or _works_off_queue(question)):
+        return (
+            None  # too much load, or a queue from before, explains it, and mixed engines work off less, or hardly more
+        )
     return Trigger(reasons.SPLIT_COLLAPSED, f"{missed_text(question)}, whatever today's split should do; {late}")
 
 
