@@ -346,6 +346,28 @@ def test_where_misses_do_not_come_the_model_is_asked_about_less() -> None:
         assert same.requests_per_second == load.requests_per_second
 
 
+def test_where_few_miss_and_nobody_waits_mixed_engines_are_asked_about_as_much_as_explains_the_misses() -> None:
+    some: dict[str, Any] = {"gaps_late_ratio": 0.0, "first_token_late_ratio": 0.05, "missed_ratio": 0.05}
+    question, load, less = load_of(big("mmmmmmmm", chat(56.0, **some, time_to_first_token_p95_seconds=0.3), 256))
+    assert forecast(load, question.today, question.budget).missed > 0.5
+    assert forecast(less, question.today, question.budget).missed == pytest.approx(0.05, abs=0.01)
+    assert 0.8 <= less.requests_per_second / load.requests_per_second < 1.0
+    more = some | {"first_token_late_ratio": 0.06, "missed_ratio": 0.06}
+    for late in ({**some, "time_to_first_token_p95_seconds": 1.5}, {**more, "time_to_first_token_p95_seconds": 0.3}):
+        _, load, same = load_of(big("mmmmmmmm", chat(56.0, **late), 256))
+        assert same.requests_per_second == load.requests_per_second
+    fine: dict[str, Any] = some | {"time_to_first_token_p95_seconds": 0.3}
+    just_tuned = FleetStatus(lastDecision=tuned(NOW - 1.0))
+    _, load, same = load_of(big("mmmmmmmm", chat(56.0, **fine), 256), just_tuned)
+    assert same.requests_per_second == load.requests_per_second, "these misses are those of the budget before"
+    _, load, same = load_of(big("pppppddd", chat(66.0, **fine)))
+    assert same.requests_per_second == load.requests_per_second, "a split with full decode engines is held back"
+    gaps = fine | {"gaps_late_ratio": 0.04, "first_token_late_ratio": 0.0, "missed_ratio": 0.04}
+    question, load, same = load_of(big("mmmmmmmm", chat(56.0, **gaps), 512))
+    assert forecast(load, question.today, question.budget).missed > 0.9
+    assert same.requests_per_second == load.requests_per_second, "less work does not explain that"
+
+
 def test_no_less_is_asked_than_explains_the_decodes_that_run() -> None:
     """Late gaps of long answers are counted when these end: until then a split that fills up looks fine."""
     in_time: dict[str, Any] = {"missed_ratio": 0.0, "gaps_late_ratio": 0.0, "time_to_first_token_p95_seconds": 0.3}

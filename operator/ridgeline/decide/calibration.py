@@ -90,15 +90,24 @@ def _as_fast(question: Question, load: Load) -> Load:
 
 
 def _no_more_work(question: Question, load: Load) -> Load:
-    """Requests that wait are missed later: where more miss than may, or a queue is there, nothing is taken off."""
+    """Requests that wait are missed later: where a queue is there, nothing is taken off.
+
+    Where a few more miss than may, within what forecasts are off by, the work is no more than explains how many, if less
+    work explains it; but not in a split, as for its steps.
+    """
     seen = question.signals.missed_ratio if question.signals else None
     first = question.signals.time_to_first_token_p95_seconds if question.signals else None
-    limit = question.modelled_limit
-    if seen is None or not seen <= limit or tuned_lately(question):
+    if seen is None or not isfinite(seen) or tuned_lately(question):
+        return load
+    limit, tolerance = question.modelled_limit, question.spec.rules.tolerancePercent / 100.0
+    if seen > (limit if question.split else max(limit, tolerance)):
         return load
     if first is None or first > QUEUE_SHARE * load.first_token_objective_seconds:
         return load
-    return _least_taken_off(question, load, LEAST_WORK, limit, lambda forecast: forecast.missed, _with_work)
+    least = max(seen, limit)
+    less = _least_taken_off(question, load, LEAST_WORK, least, lambda forecast: forecast.missed, _with_work)
+    explained = seen <= limit or forecast(less, question.today, question.budget).missed <= least
+    return less if explained else load
 
 
 def _with_pace(load: Load, part: float) -> Load:
