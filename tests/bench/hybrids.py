@@ -69,12 +69,6 @@ def attainment(hybrid: Hybrid, draw: policy.Draw, rate: float, router: Router) -
     return met / len(load)
 
 
-def _rate(draw: policy.Draw, folder: Path) -> float:
-    """What the best static choice carries, in chat requests per second."""
-    found = policy.known_rates(folder).get(policy.name_of(draw)) or policy.find_rate(draw)
-    return float(found["rate"])
-
-
 def main() -> None:
     """Play and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -87,7 +81,7 @@ def main() -> None:
     options = parser.parse_args()
     rows: list[tuple[str, ...]] = [("case", "kind", "draw", "level", "division", "met")]
     for draw in policy.draws_of(options):
-        rate = _rate(draw, options.folder)
+        rate = policy.rate_of(draw, options.folder)
         for level in options.levels:
             for prefill, decode in DIVISIONS:
                 hybrid = Hybrid(prefill, decode, options.budget)

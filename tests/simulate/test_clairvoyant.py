@@ -27,6 +27,7 @@ from ridgeline.simulate.rivals.clairvoyant import (
 from ridgeline.simulate.router import least_load
 from ridgeline.simulate.scheduler import EngineSettings
 from ridgeline.simulate.traces import Arrival
+from tests.bench.hindsight import Hindsight
 from tests.simulate.scenarios import LinearCost, requests
 from tests.simulate.test_rivals import COST, SETTINGS, plant, shifting
 
@@ -206,3 +207,15 @@ def test_the_best_static_choice_is_picked_by_attainment_then_by_time_to_first_to
     assert best.choice is runs[5]
     assert best_static(runs[:2]) == (None, None)
     assert best_static([runs[5]]) == (None, runs[5])
+
+
+def test_hindsight_plays_what_came_once_more() -> None:
+    trace = [Arrival(10.0 * place, 100 + place, 20) for place in range(20)]
+    choice, fleet = Hindsight(), Fleet(SMALL, LinearCost(), least_load())
+    choice.attend(fleet, trace)
+    fleet.run(trace[:14], until=135.0)
+    again, first = choice.coming(135.0)
+    assert first == 14
+    came = [(each.seconds, each.prompt_tokens) for each in again]
+    assert came[:12] == [(140.0 + 10.0 * place, 102 + place) for place in range(12)], "of two minutes, from 20 s on"
+    assert came[12:] == [(260.0 + 10.0 * place, 102 + place) for place in range(6)], "and again, for three in all"

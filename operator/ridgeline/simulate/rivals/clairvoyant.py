@@ -89,13 +89,15 @@ def candidates(engines: int, today: Configuration | None) -> list[Configuration]
 class Clairvoyant(Rival):
     """Chooses every interval, from the true future."""
 
-    def __init__(self) -> None:
-        super().__init__("clairvoyant")
+    interval_seconds = INTERVAL_SECONDS
+
+    def __init__(self, name: str = "clairvoyant") -> None:
+        super().__init__(name)
         self._fleet: Fleet | None = None
         self._arrivals: list[Arrival] = []
         self._times: list[float] = []
         self._today: Configuration | None = None
-        self._due_seconds = INTERVAL_SECONDS
+        self._due_seconds = self.interval_seconds
 
     def attend(self, fleet: Fleet, arrivals: Iterable[Arrival]) -> Iterable[Arrival]:
         """Read the whole trace."""
@@ -113,17 +115,24 @@ class Clairvoyant(Rival):
         if now < self._due_seconds:
             return Orders(again_seconds=self._due_seconds - now)
         if now > self._times[-1]:
-            return Orders(again_seconds=INTERVAL_SECONDS)
-        self._due_seconds = now + INTERVAL_SECONDS
+            return Orders(again_seconds=self.interval_seconds)
+        self._due_seconds = now + self.interval_seconds
         orders = self._choose(now, Delays().act_seconds)
-        return Orders(orders.roles, orders.limits, INTERVAL_SECONDS)
+        return Orders(orders.roles, orders.limits, self.interval_seconds)
+
+    def coming(self, now: float) -> tuple[list[Arrival], int]:
+        """Requests that the rollouts are played with, and the place of the first in the trace."""
+        assert self._fleet is not None, "attend comes first"
+        # An arrival at this very moment has come already if it was played: arrivals go before looks.
+        first = max(bisect_left(self._times, now), self._fleet.counters.arrivals)
+        return self._arrivals[first : bisect_left(self._times, now + AHEAD_SECONDS)], first
 
     def _choose(self, now: float, delay_seconds: float) -> Orders:
         assert self._fleet is not None, "attend comes first"
-        choices = candidates(len(self._fleet.engines), self._today)
+        choices, (coming, first) = candidates(len(self._fleet.engines), self._today), self.coming(now)
         best, fewest = choices[0], None
         for each in choices:
-            missed = self._rollout(each, now, delay_seconds, fewest)
+            missed = self._rollout(each, coming, first, now, delay_seconds, fewest)
             if missed is not None and (fewest is None or missed < fewest):
                 best, fewest = each, missed
             if fewest == 0:
@@ -133,7 +142,15 @@ class Clairvoyant(Rival):
         self._today = best
         return best.orders(self._fleet)
 
-    def _rollout(self, configuration: Configuration, now: float, delay_seconds: float, limit: int | None) -> int | None:
+    def _rollout(
+        self,
+        configuration: Configuration,
+        coming: list[Arrival],
+        first: int,
+        now: float,
+        delay_seconds: float,
+        limit: int | None,
+    ) -> int | None:
         """Requests that will miss; None when they are not fewer than the limit, or the fleet gets stuck."""
         assert self._fleet is not None
         missed = late = 0
@@ -149,17 +166,15 @@ class Clairvoyant(Rival):
         else:
             fleet.set_roles_at_once(dict(orders.roles))
             obey(fleet, Orders(limits=orders.limits))
-        place, time, end = bisect_left(self._times, now), now, now + AHEAD_SECONDS
-        # An arrival at this very moment has come already if it was played: arrivals go before looks.
-        place = max(place, fleet.counters.arrivals)
+        place, time, end = 0, now, now + AHEAD_SECONDS
         while time < end:
             time = min(end, time + SLICE_SECONDS)
-            after = bisect_left(self._times, time)
+            after = bisect_left(coming, time, place, key=lambda arrival: arrival.seconds)
             try:
-                fleet.run(self._arrivals[place:after], until=time, first=place)
+                fleet.run(coming[place:after], until=time, first=first + place)
             except Stuck:
                 return None
-            place = max(place, after)
+            place = after
             late = sum(too_late(request, engine, fleet) for engine, request in unfinished(fleet))
             if limit is not None and missed + late >= limit:
                 return None
