@@ -104,10 +104,10 @@ def _no_more_work(question: Question, load: Load) -> Load:
         return load
     if first is None or first > QUEUE_SHARE * load.first_token_objective_seconds:
         return load
-    least = max(seen, limit)
-    less = _least_taken_off(question, load, LEAST_WORK, least, lambda forecast: forecast.missed, _with_work)
-    explained = seen <= limit or forecast(less, question.today, question.budget).missed <= least
-    return less if explained else load
+    to_explain = max(seen, limit)
+    less = _least_taken_off(question, load, LEAST_WORK, to_explain, lambda forecast: forecast.missed, _with_work)
+    explained = forecast(less, question.today, question.budget).missed <= to_explain
+    return less if explained or seen <= limit else load
 
 
 def _with_pace(load: Load, part: float) -> Load:

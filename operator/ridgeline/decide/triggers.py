@@ -58,9 +58,8 @@ def split_collapsed(question: Question, scores: Assessment) -> Trigger | None:
         return None
     strain, of_mixed = scores.strain(scores.today), scores.strain(scores.least_strained_mixed)
     if of_mixed > RELIEF_SHARE * strain and (strain > 1.0 or _works_off_queue(question)):
-        return (
-            None  # too much load, or a queue from before, explains it, and mixed engines work off less, or hardly more
-        )
+        # Too much load, or a queue from before, explains it, and mixed engines work off less, or hardly more.
+        return None
     return Trigger(reasons.SPLIT_COLLAPSED, f"{missed_text(question)}, whatever today's split should do; {late}")
 
 
