@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import argparse
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from ridgeline.cost.step_cost import EngineCost
 from ridgeline.simulate.controller import Orders, steer
-from ridgeline.simulate.counters import Outcome
 from ridgeline.simulate.fleet import Fleet
 from ridgeline.simulate.observer import Observer
-from ridgeline.simulate.request import Request
 from ridgeline.simulate.rivals.clairvoyant import AHEAD_SECONDS, Clairvoyant
 from ridgeline.simulate.router import least_load
 from ridgeline.simulate.traces import Arrival
@@ -57,18 +54,14 @@ class Hindsight(Clairvoyant):
 def attainment(draw: policy.Draw, rate: float) -> float:
     """Share of the requests that met their objectives."""
     case, kind, seed = draw
-    plant, met = policy.plant_of(case), 0
-
-    def done(request: Request, outcome: Outcome, now: float) -> None:
-        nonlocal met
-        met += outcome is Outcome.MET
-
     load, hindsight = list(mixes.arrivals(kind, seed, rate)), Hindsight()
-    fleet = Fleet(plant.settings(), EngineCost(plant.shape, plant.accelerator), least_load(), done)
-    arrivals = hindsight.attend(fleet, load)
-    steer(fleet, hindsight, Observer(fleet, plant.facts()))
-    fleet.run(arrivals)
-    return met / len(load)
+
+    def begin(fleet: Fleet) -> Iterable[Arrival]:
+        arrivals = hindsight.attend(fleet, load)
+        steer(fleet, hindsight, Observer(fleet, policy.plant_of(case).facts()))
+        return arrivals
+
+    return policy.attainment(case, load, begin, least_load())
 
 
 def beside(played: Sequence[policy_table.Row], key: tuple[str, str, int, float]) -> tuple[float | None, float | None]:

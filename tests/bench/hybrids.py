@@ -10,17 +10,16 @@ between mixed engines and pairs by their numbers, as SMG does; `--by-tokens` ask
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.api.fleet import Role
-from ridgeline.cost.step_cost import EngineCost
 from ridgeline.decide.snapshot import Snapshot
 from ridgeline.simulate.controller import Orders, steer
-from ridgeline.simulate.counters import Outcome
 from ridgeline.simulate.fleet import Fleet
-from ridgeline.simulate.request import Request
 from ridgeline.simulate.router import LeastLoad, LeastTokens, Router, least_load
+from ridgeline.simulate.traces import Arrival
 from ridgeline.text_table import aligned
 from tests.bench import mixes, policy
 
@@ -56,17 +55,13 @@ class Hybrid:
 def attainment(hybrid: Hybrid, draw: policy.Draw, rate: float, router: Router) -> float:
     """Share of the requests that met their objectives."""
     case, kind, seed = draw
-    plant, met = policy.plant_of(case), 0
-
-    def done(request: Request, outcome: Outcome, now: float) -> None:
-        nonlocal met
-        met += outcome is Outcome.MET
-
     load = list(mixes.arrivals(kind, seed, rate))
-    fleet = Fleet(plant.settings(), EngineCost(plant.shape, plant.accelerator), router, done)
-    steer(fleet, hybrid)
-    fleet.run(load)
-    return met / len(load)
+
+    def begin(fleet: Fleet) -> Iterable[Arrival]:
+        steer(fleet, hybrid)
+        return load
+
+    return policy.attainment(case, load, begin, router)
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ from ridgeline.simulate.counters import Outcome
 from ridgeline.simulate.fleet import Fleet, Stuck
 from ridgeline.simulate.replay import Plant, controller, play
 from ridgeline.simulate.request import Request
-from ridgeline.simulate.router import least_load
+from ridgeline.simulate.router import Router, least_load
 from ridgeline.simulate.traces import Arrival
 from ridgeline_exporters.roofline import hardware
 from ridgeline_exporters.roofline.catalogue import find_model
@@ -126,6 +126,28 @@ def serves(plant: Plant, load: Sequence[Arrival], choice: Controller, share: flo
     except (_Missed, Stuck):
         return False
     return True
+
+
+def attainment(
+    case: str, load: Sequence[Arrival], begin: Callable[[Fleet], Iterable[Arrival]], router: Router
+) -> float:
+    """Share of the requests that meet their objectives, in a fleet that `begin` sets up.
+
+    Args:
+        case: the model and what its users expect.
+        load: the requests.
+        begin: gives the fleet its controller; the requests as that one passes them on.
+        router: shares requests out.
+    """
+    plant, met = plant_of(case), 0
+
+    def done(request: Request, outcome: Outcome, now: float) -> None:
+        nonlocal met
+        met += outcome is Outcome.MET
+
+    fleet = Fleet(plant.settings(), EngineCost(plant.shape, plant.accelerator), router, done)
+    fleet.run(begin(fleet))
+    return met / len(load)
 
 
 def find_rate(draw: Draw) -> dict[str, Any]:

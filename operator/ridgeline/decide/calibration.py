@@ -83,10 +83,7 @@ def _as_fast(question: Question, load: Load) -> Load:
         return load
     if seen > question.modelled_limit and question.split:
         return load
-    limit = max(seen, question.modelled_limit)
-    less = _least_taken_off(question, load, LEAST_PACE, limit, lambda forecast: forecast.gaps_late, _with_pace)
-    explained = forecast(less, question.today, question.budget).gaps_late <= limit
-    return less if explained or seen <= question.modelled_limit else load
+    return _least_taken_off(question, load, LEAST_PACE, seen, lambda forecast: forecast.gaps_late, _with_pace)
 
 
 def _no_more_work(question: Question, load: Load) -> Load:
@@ -104,10 +101,7 @@ def _no_more_work(question: Question, load: Load) -> Load:
         return load
     if first is None or first > QUEUE_SHARE * load.first_token_objective_seconds:
         return load
-    to_explain = max(seen, limit)
-    less = _least_taken_off(question, load, LEAST_WORK, to_explain, lambda forecast: forecast.missed, _with_work)
-    explained = forecast(less, question.today, question.budget).missed <= to_explain
-    return less if explained or seen <= limit else load
+    return _least_taken_off(question, load, LEAST_WORK, seen, lambda forecast: forecast.missed, _with_work)
 
 
 def _with_pace(load: Load, part: float) -> Load:
@@ -122,12 +116,16 @@ def _least_taken_off(
     question: Question,
     load: Load,
     least: float,
-    limit: float,
+    seen: float,
     of: Callable[[Forecast], float],
     reduced: Callable[[Load, float], Load],
 ) -> Load:
-    """The load reduced as little as makes the model expect no more misses than the limit. By bisection."""
+    """The load reduced as little as makes the model expect no more misses than are seen or may be. By bisection.
+
+    Where more are seen than may be, nothing is taken off that does not explain them.
+    """
     held = decodes_held(question.snapshot) or 0.0
+    limit = max(seen, question.modelled_limit)
 
     def explains(load: Load) -> bool:
         expected = forecast(load, question.today, question.budget)
@@ -140,7 +138,9 @@ def _least_taken_off(
     for _ in range(ROUNDS):
         middle = (low + high) / 2.0
         low, high = (middle, high) if explains(reduced(load, middle)) else (low, middle)
-    return reduced(load, low)
+    less = reduced(load, low)
+    explained = seen <= question.modelled_limit or of(forecast(less, question.today, question.budget)) <= limit
+    return less if explained else load
 
 
 def _raised(
