@@ -156,11 +156,17 @@ def mixed_at_todays_budget(question: Question) -> Iterator[TopologyStatus]:
 
 
 def mixed_at_each_budget(question: Question) -> Iterator[TopologyStatus]:
-    """Mixed engines with every budget of a ladder that halves from the engines' own maximum."""
-    budget = question.maximum_tokens
-    yield _mixed(question, budget)
-    while (budget := budget // 2) >= SMALLEST_BUDGET_TOKENS:
+    """Mixed engines with every budget there is to choose."""
+    for budget in budgets(question):
         yield _mixed(question, budget)
+
+
+def budgets(question: Question) -> Iterator[int]:
+    """Token budgets, the largest first: a ladder that halves from the engines' own maximum."""
+    budget = question.maximum_tokens
+    yield budget
+    while (budget := budget // 2) >= SMALLEST_BUDGET_TOKENS:
+        yield budget
 
 
 def todays_split(question: Question) -> Iterator[TopologyStatus]:

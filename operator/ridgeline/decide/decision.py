@@ -31,6 +31,7 @@ from ridgeline.decide.starting_budget import given_back, starting_budget
 from ridgeline.decide.static_target import is_static_target, static_target
 from ridgeline.decide.step_times import usable
 from ridgeline.decide.triggers import TRIGGERS, Trigger, missed_text
+from ridgeline.decide.waiting_prompts import budget_for_waiting_prompts
 from ridgeline.decide.wording import percent, topology_text
 
 QUICK_WINDOW_SHARE = 1 / 3
@@ -177,6 +178,8 @@ def _recommended(question: Question, advice: Advice, history: History) -> Decisi
 
 def _agreed(question: Question, advice: Advice, history: History) -> Decision:
     """Act on an answer that has stood for its window, unless a rest holds it back."""
+    if waited := budget_for_waiting_prompts(question, advice.scores.load):
+        return Decision(waited, advice.recommendation, history)  # what is wanted beside stays so
     plan = advice.next
     if plan.reason == reasons.OVERLOADED and plan.action is Action.HOLD:
         # The order of candidates is noise then, and comes and goes from pass to pass: what was wanted stays so.

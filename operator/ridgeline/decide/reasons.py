@@ -23,6 +23,7 @@ STEP_TIMES_UNKNOWN = "StepTimesUnknown"
 
 # ---- acting
 REQUESTS_MISSED = "RequestsMissed"
+PROMPTS_WAIT = "PromptsWait"
 DECODE_STALLED = "DecodeStalled"
 PREFILL_PRESSURE = "PrefillPressure"
 DECODE_PRESSURE = "DecodePressure"

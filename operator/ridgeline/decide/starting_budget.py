@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ridgeline.api.fleet import Action, Policy
 from ridgeline.decide import reasons
-from ridgeline.decide.candidates import Assessment, mixed_at_each_budget
+from ridgeline.decide.candidates import Assessment, budgets
 from ridgeline.decide.guards import STRICT_RESTS, first, tuned_lately
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.question import Question
@@ -40,8 +40,8 @@ def starting_budget(question: Question) -> Plan | None:
         return steps.fixed_seconds + steps.prefill_seconds(budget)
 
     objective = question.spec.objectives.interTokenLatencyMilliseconds / 1000.0
-    budgets = [topology.tokenBudget or 0 for topology in mixed_at_each_budget(question)]
-    budget = next((b for b in budgets if full_step(b) <= PREFILL_SHARE * objective), budgets[-1])
+    ladder = list(budgets(question))
+    budget = next((b for b in ladder if full_step(b) <= PREFILL_SHARE * objective), ladder[-1])
     if budget >= question.budget:
         return None
     message = (

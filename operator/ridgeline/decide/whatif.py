@@ -243,9 +243,14 @@ def mean_context(prompts: Distribution, outputs: Distribution) -> float:
     return _lengths(prompts, outputs).context_mean
 
 
+def mean_length(lengths: Distribution) -> float:
+    """Tokens of a prompt or an output, on average over the requests."""
+    return max(1.0, _mean(lengths, 1))
+
+
 @lru_cache(FORECASTS_KEPT)
 def _lengths(prompts: Distribution, outputs: Distribution) -> _Lengths:
-    prompt_mean, output_mean = max(1.0, _mean(prompts, 1)), max(1.0, _mean(outputs, 1))
+    prompt_mean, output_mean = mean_length(prompts), mean_length(outputs)
     context_mean = prompt_mean + _mean(outputs, 2) / (2.0 * output_mean)
     return _Lengths(_shares(prompts), _shares(outputs), prompt_mean, output_mean, context_mean)
 

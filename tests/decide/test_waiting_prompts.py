@@ -1,0 +1,83 @@
+"""A larger token budget at once while prompts wait, where decodes have room for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ridgeline.api.fleet import Action, FleetSpec
+from ridgeline.decide import reasons
+from ridgeline.decide.plan import Decision, History, Plan
+from ridgeline.decide.snapshot import Snapshot
+from tests.decide.fleets import LLAMA_8B, NOW, chat, engines, once, snapshot, spec
+
+SMALL = spec(8, timeToFirstTokenMilliseconds=2000, interTokenLatencyMilliseconds=50)
+"""A full step of 1,024 tokens beside 100 decodes takes 42 ms, one of 2,048 75 ms."""
+
+
+def held(waiting: int | None, decoding: int = 100, budget: int | None = 256, letters: str = "mmmmmmmm") -> Snapshot:
+    """Chat on the 8B that nobody is late with yet; each engine holds so many."""
+    fleet = [
+        replace(
+            engine,
+            running_requests=decoding + (waiting or 0),
+            decoding_requests=decoding,
+            waiting_requests=waiting,
+        )
+        for engine in engines(letters, limit=budget, maximum=8192)
+    ]
+    return snapshot(fleet, chat(40.0, LLAMA_8B), link_bytes_per_second=48e9)
+
+
+def decided(seen: Snapshot, wanted: FleetSpec = SMALL, **parts: Any) -> Decision:
+    return once(seen, wanted, **parts)
+
+
+def test_engines_get_the_largest_budget_that_decodes_bear_in_the_pass_that_sees_the_queue() -> None:
+    plan = decided(held(40)).plan
+    assert (plan.action, plan.reason) == (Action.TUNE, reasons.PROMPTS_WAIT)
+    assert plan.target.tokenBudget == 1024
+    assert "256 → 1024: 40 prompts wait at each engine" in plan.message
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted"),
+    [
+        pytest.param(held(0), SMALL, id="nobody waits"),
+        pytest.param(held(40, budget=1024), SMALL, id="larger steps would make gaps late"),
+        pytest.param(held(40, decoding=600), SMALL, id="there are too many decodes for any larger step"),
+        pytest.param(held(40, budget=8192), SMALL, id="there is no larger one"),
+        pytest.param(held(40, budget=None), SMALL, id="an engine that does not tell its budget takes none"),
+        pytest.param(held(40, letters="pppppddd"), SMALL, id="a split has no budget to tune"),
+        pytest.param(held(None), SMALL, id="nobody knows who waits"),
+        pytest.param(held(40), spec(8, "Recommend"), id="nothing is done under Recommend"),
+        pytest.param(held(40), spec(8, timeToFirstTokenMilliseconds=20_000), id="they may wait longer"),
+    ],
+)
+def test_the_budget_stays(seen: Snapshot, wanted: FleetSpec) -> None:
+    assert decided(seen, wanted).plan.reason != reasons.PROMPTS_WAIT
+
+
+def test_one_engine_that_does_not_tell_who_waits_there_leaves_the_others_count_worthless() -> None:
+    seen = held(40)
+    seen = replace(seen, engines=(replace(seen.engines[0], waiting_requests=None), *seen.engines[1:]))
+    assert decided(seen).plan.reason != reasons.PROMPTS_WAIT
+
+
+def test_waiting_counts_from_half_the_objective_for_first_tokens_on() -> None:
+    """Prompts of 1,168 tokens, of which 156 go into a step of 17.1 ms beside 100 decodes: 128 ms each."""
+    assert [decided(held(waiting)).plan.reason == reasons.PROMPTS_WAIT for waiting in (7, 8)] == [False, True]
+
+
+def test_a_full_step_may_take_as_long_as_the_objective() -> None:
+    """With a budget of 1,024 it takes 49.9 ms beside 380 decodes, and 50.2 ms beside 390."""
+    assert [decided(held(40, decoding)).plan.target.tokenBudget for decoding in (380, 390)] == [1024, 512]
+
+
+def test_what_is_wanted_beside_goes_on_standing() -> None:
+    wanted = Plan(Action.SPLIT, "Why", "because", decided(held(0, letters="ppppppdd")).plan.target)
+    history = History(wanted=wanted, wanted_since=NOW - 10.0)
+    after = decided(held(40), history=history).history
+    assert (after.wanted, after.wanted_since) == (wanted, NOW - 10.0)
