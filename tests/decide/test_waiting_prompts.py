@@ -10,7 +10,7 @@ import pytest
 from ridgeline.api.fleet import Action, FleetSpec
 from ridgeline.decide import reasons
 from ridgeline.decide.plan import Decision, History, Plan
-from ridgeline.decide.snapshot import Snapshot
+from ridgeline.decide.snapshot import Snapshot, StepTimes
 from tests.decide.fleets import LLAMA_8B, NOW, chat, engines, once, snapshot, spec
 
 SMALL = spec(8, timeToFirstTokenMilliseconds=2000, interTokenLatencyMilliseconds=50)
@@ -74,6 +74,21 @@ def test_waiting_counts_from_half_the_objective_for_first_tokens_on() -> None:
 def test_a_full_step_may_take_as_long_as_the_objective() -> None:
     """With a budget of 1,024 it takes 49.9 ms beside 380 decodes, and 50.2 ms beside 390."""
     assert [decided(held(40, decoding)).plan.target.tokenBudget for decoding in (380, 390)] == [1024, 512]
+
+
+def test_a_fifth_of_the_wait_has_to_go() -> None:
+    """From 512 to 1,024 tokens it is 19 % beside 50 decodes, and 21 % beside 60, which take more of the smaller budget."""
+    assert [decided(held(40, decoding, 512)).plan.target.tokenBudget for decoding in (50, 60)] == [512, 1024]
+
+
+@pytest.mark.parametrize(("prompts", "budget"), [((8_000.0,), 1024), ((40_000.0,), 512), ((8_000.0, 40_000.0), 512)])
+def test_a_full_step_is_longer_deep_in_a_prompt(prompts: tuple[float, ...], budget: int) -> None:
+    """A chunk attends to all before it: 1,019 tokens take 7 ms for that halfway through 8,000, and 37 through 40,000."""
+    steps = StepTimes(0.008, 4e-6, 0.0, 2.5e-5, "measured", seconds_per_prefill_pair=1.8e-9)
+    lengths = tuple((tokens, 1.0 / len(prompts)) for tokens in prompts)
+    seen = held(40, decoding=5)
+    signals = replace(chat(4.0, LLAMA_8B), measured_steps=steps, prompt_tokens=lengths)
+    assert decided(replace(seen, signals=signals)).plan.target.tokenBudget == budget
 
 
 def test_what_is_wanted_beside_goes_on_standing() -> None:

@@ -15,11 +15,13 @@ from ridgeline.decide import reasons
 from ridgeline.decide.candidates import budgets
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.question import Question
-from ridgeline.decide.whatif import Load, mean_context, mean_length
+from ridgeline.decide.whatif import Load, mean_context, mean_depth, mean_length
 from ridgeline.decide.wording import duration
 
 WAIT_SHARE = 0.5
 """Part of the objective for first tokens that the prompts of now may wait before there is something to do."""
+LEFT_SHARE = 0.8
+"""Part of the wait that may be left with another budget: for less, budgets would go to and fro with the forecasts."""
 
 
 def budget_for_waiting_prompts(question: Question, load: Load) -> Plan | None:
@@ -38,7 +40,9 @@ def budget_for_waiting_prompts(question: Question, load: Load) -> Plan | None:
     growth = steps.seconds_per_decode_sequence + steps.seconds_per_kv_token * mean_context(load.prompts, load.outputs)
 
     def full_step(budget: int) -> float:
-        return steps.fixed_seconds + decodes * growth + steps.prefill_seconds(max(0.0, budget - decodes))
+        chunk = max(0.0, budget - decodes)
+        prefill = steps.prefill_seconds(chunk, depth=max(0.0, mean_depth(load.prompts) - chunk / 2.0))
+        return steps.fixed_seconds + decodes * growth + prefill
 
     def wait(budget: int) -> float:
         return prompts / max(1.0, budget - decodes) * full_step(budget)
@@ -47,8 +51,8 @@ def budget_for_waiting_prompts(question: Question, load: Load) -> Plan | None:
     if now <= WAIT_SHARE * load.first_token_objective_seconds:
         return None
     larger = [budget for budget in budgets(question) if budget > today.tokenBudget]
-    budget = next((budget for budget in larger if full_step(budget) <= longest_step and wait(budget) < now), None)
-    if budget is None:
+    budget = next((budget for budget in larger if full_step(budget) <= longest_step), None)
+    if budget is None or wait(budget) > LEFT_SHARE * now:
         return None
     message = (
         f"Tune token budget {today.tokenBudget} → {budget}: {waiting:.0f} prompts wait at each engine, {duration(now)} of "

@@ -248,6 +248,11 @@ def mean_length(lengths: Distribution) -> float:
     return max(1.0, _mean(lengths, 1))
 
 
+def mean_depth(prompts: Distribution) -> float:
+    """Tokens before a token of a prompt, on average over the tokens of all prompts."""
+    return _mean(prompts, 2) / (2.0 * mean_length(prompts))
+
+
 @lru_cache(FORECASTS_KEPT)
 def _lengths(prompts: Distribution, outputs: Distribution) -> _Lengths:
     prompt_mean, output_mean = mean_length(prompts), mean_length(outputs)
