@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ridgeline.api.fleet import Action, FleetSpec
+from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, LastDecision
+from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
 from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.snapshot import Snapshot, StepTimes
@@ -89,6 +90,18 @@ def test_a_full_step_is_longer_deep_in_a_prompt(prompts: tuple[float, ...], budg
     seen = held(40, decoding=5)
     signals = replace(chat(4.0, LLAMA_8B), measured_steps=steps, prompt_tokens=lengths)
     assert decided(replace(seen, signals=signals)).plan.target.tokenBudget == budget
+
+
+def test_it_is_done_once_in_a_window_of_the_rules() -> None:
+    """Engines that do not follow are not asked in every pass, and what has been done may show."""
+
+    def again(seconds: float, reason: str = reasons.PROMPTS_WAIT) -> bool:
+        last = LastDecision(action=Action.TUNE, reason=reason, message="because", time=to_rfc3339(NOW - seconds))
+        return decided(held(40), status=FleetStatus(lastDecision=last)).plan.reason == reasons.PROMPTS_WAIT
+
+    assert not again(40.0)
+    assert again(50.0)
+    assert again(5.0, reasons.DECODE_STALLED), "another rule may have chosen too small a budget"
 
 
 def test_what_is_wanted_beside_goes_on_standing() -> None:

@@ -13,6 +13,7 @@ from statistics import fmean
 from ridgeline.api.fleet import Action
 from ridgeline.decide import reasons
 from ridgeline.decide.candidates import budgets
+from ridgeline.decide.guards import tuned_lately
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.whatif import Load, mean_context, mean_depth, mean_length
@@ -29,7 +30,9 @@ def budget_for_waiting_prompts(question: Question, load: Load) -> Plan | None:
 
     Where the larger steps would be too long, decodes would pay for the prompts: that is a matter for the forecasts.
     """
-    today = question.today
+    today, last = question.today, question.status.lastDecision
+    if last is not None and last.reason == reasons.PROMPTS_WAIT and tuned_lately(question):
+        return None  # it was done, and shows soon; or an engine does not follow
     if question.split or today.tokenBudget is None or today.tokenBudget >= question.maximum_tokens:
         return None
     waiting = _mean(engine.waiting_requests for engine in question.snapshot.serving)
