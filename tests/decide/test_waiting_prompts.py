@@ -10,12 +10,15 @@ import pytest
 from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, LastDecision
 from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
-from ridgeline.decide.plan import Decision, History, Plan
+from ridgeline.decide.plan import Decision, History
 from ridgeline.decide.snapshot import Snapshot, StepTimes
-from tests.decide.fleets import LLAMA_8B, NOW, chat, engines, once, snapshot, spec
+from tests.decide.fleets import LARGE, LLAMA_8B, NOW, STALLED, after, chat, engines, once, snapshot, spec
 
 SMALL = spec(8, timeToFirstTokenMilliseconds=2000, interTokenLatencyMilliseconds=50)
 """A full step of 1,024 tokens beside 100 decodes takes 42 ms, one of 2,048 75 ms."""
+
+
+ROOMY = chat(40.0, LLAMA_8B, kv_capacity_tokens=1e6)
 
 
 def held(waiting: int | None, decoding: int = 100, budget: int | None = 256, letters: str = "mmmmmmmm") -> Snapshot:
@@ -29,7 +32,7 @@ def held(waiting: int | None, decoding: int = 100, budget: int | None = 256, let
         )
         for engine in engines(letters, limit=budget, maximum=8192)
     ]
-    return snapshot(fleet, chat(40.0, LLAMA_8B), link_bytes_per_second=48e9)
+    return snapshot(fleet, ROOMY, link_bytes_per_second=48e9)
 
 
 def decided(seen: Snapshot, wanted: FleetSpec = SMALL, **parts: Any) -> Decision:
@@ -40,7 +43,17 @@ def test_engines_get_the_largest_budget_that_decodes_bear_in_the_pass_that_sees_
     plan = decided(held(40)).plan
     assert (plan.action, plan.reason) == (Action.TUNE, reasons.PROMPTS_WAIT)
     assert plan.target.tokenBudget == 1024
-    assert "256 → 1024: 40 prompts wait at each engine" in plan.message
+    assert plan.message == (
+        "Tune token budget 256 → 1024: 40 prompts wait at an engine on average, 5.1 s of work (objective 2.0 s); 2.1 s with "
+        "the larger budget, whose full steps take 42 ms (objective 50 ms)"
+    )
+
+
+def test_decodes_that_fill_the_budget_leave_prompts_no_room() -> None:
+    plan = decided(held(1, decoding=300)).plan
+    assert plan.target.tokenBudget == 1024
+    assert "1 prompts wait" in plan.message
+    assert "no room for them beside 300 decodes" in plan.message
 
 
 @pytest.mark.parametrize(
@@ -61,10 +74,36 @@ def test_the_budget_stays(seen: Snapshot, wanted: FleetSpec) -> None:
     assert decided(seen, wanted).plan.reason != reasons.PROMPTS_WAIT
 
 
-def test_one_engine_that_does_not_tell_who_waits_there_leaves_the_others_count_worthless() -> None:
+def different(**first: Any) -> Snapshot:
+    """Of eight engines that are alike, the first is not."""
     seen = held(40)
-    seen = replace(seen, engines=(replace(seen.engines[0], waiting_requests=None), *seen.engines[1:]))
-    assert decided(seen).plan.reason != reasons.PROMPTS_WAIT
+    return replace(seen, engines=(replace(seen.engines[0], **first), *seen.engines[1:]))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param({"waiting_requests": None}, id="one does not tell who waits"),
+        pytest.param({"decoding_requests": None}, id="one does not tell who decodes"),
+        pytest.param({"limit_tokens": 512}, id="one does not follow its limit"),
+        pytest.param({"decoding_requests": 600}, id="one decodes so many that its gaps would be late"),
+    ],
+)
+def test_the_budget_stays_for_one_engine(first: dict[str, Any]) -> None:
+    assert decided(different(**first)).plan.reason != reasons.PROMPTS_WAIT
+
+
+def test_an_engine_that_is_not_ready_counts_for_nothing() -> None:
+    away = different(ready=False, waiting_requests=None, decoding_requests=None, limit_tokens=None)
+    assert decided(away).plan.reason == reasons.PROMPTS_WAIT
+
+
+def test_prompts_that_wait_for_room_in_the_cache_get_no_larger_budget() -> None:
+    """300 decodes hold 1,341 tokens each."""
+    seen = held(40, decoding=300)
+    for capacity, given in ((403e3, True), (401e3, False), (None, True)):
+        signals = replace(ROOMY, kv_capacity_tokens=capacity)
+        assert (decided(replace(seen, signals=signals)).plan.reason == reasons.PROMPTS_WAIT) is given
 
 
 def test_waiting_counts_from_half_the_objective_for_first_tokens_on() -> None:
@@ -93,19 +132,48 @@ def test_a_full_step_is_longer_deep_in_a_prompt(prompts: tuple[float, ...], budg
 
 
 def test_it_is_done_once_in_a_window_of_the_rules() -> None:
-    """Engines that do not follow are not asked in every pass, and what has been done may show."""
-
-    def again(seconds: float, reason: str = reasons.PROMPTS_WAIT) -> bool:
-        last = LastDecision(action=Action.TUNE, reason=reason, message="because", time=to_rfc3339(NOW - seconds))
-        return decided(held(40), status=FleetStatus(lastDecision=last)).plan.reason == reasons.PROMPTS_WAIT
-
-    assert not again(40.0)
-    assert again(50.0)
-    assert again(5.0, reasons.DECODE_STALLED), "another rule may have chosen too small a budget"
+    """What has been done shows soon, and meanwhile the misses speak of the smaller budget, too."""
+    history = decided(held(40)).history
+    assert history.prompts_waited_at == NOW
+    for seconds, again in ((5.0, False), (40.0, False), (50.0, True)):
+        plan = decided(held(40), history=history, now=NOW + seconds).plan
+        assert (plan.reason == reasons.PROMPTS_WAIT) is again
 
 
-def test_what_is_wanted_beside_goes_on_standing() -> None:
-    wanted = Plan(Action.SPLIT, "Why", "because", decided(held(0, letters="ppppppdd")).plan.target)
-    history = History(wanted=wanted, wanted_since=NOW - 10.0)
-    after = decided(held(40), history=history).history
-    assert (after.wanted, after.wanted_since) == (wanted, NOW - 10.0)
+LATE_GAPS = chat(40.0, LLAMA_8B, **STALLED)
+
+
+def test_the_forecasts_do_not_take_the_larger_budget_back_at_once() -> None:
+    seen = replace(held(0, budget=8192), signals=replace(LATE_GAPS, inter_token_p99_seconds=0.3))
+    smaller = after(seen, SMALL, 60.0).plan
+    assert smaller.action is Action.TUNE, "without a queue before it"
+    kept = after(seen, SMALL, 40.0, history=History(prompts_waited_at=NOW)).plan
+    assert kept.action is Action.HOLD
+
+
+def test_what_is_wanted_beside_goes_on_standing_but_another_budget() -> None:
+    fleet = [
+        replace(e, running_requests=60, decoding_requests=20, waiting_requests=40)
+        for e in engines("mmmmmmmm", limit=128, maximum=8192)
+    ]
+    seen = snapshot(fleet, chat(60.0, **STALLED), link_bytes_per_second=48e9)
+    decision = once(seen, LARGE)
+    wanted = decision.history.wanted
+    assert decision.plan.reason == reasons.PROMPTS_WAIT
+    assert wanted is not None
+    assert (wanted.action, decision.history.wanted_since) == (Action.SPLIT, NOW)
+    tuned = replace(held(40), signals=LATE_GAPS)
+    decision = once(tuned, SMALL)
+    assert (decision.plan.reason, decision.history.wanted) == (reasons.PROMPTS_WAIT, None)
+
+
+def test_engines_get_their_own_budget_back_rather_where_a_split_could_not_work_off_a_queue() -> None:
+    fleet = [
+        replace(e, running_requests=60, decoding_requests=20, waiting_requests=40)
+        for e in engines("mmmmmmmm", limit=128, maximum=8192)
+    ]
+    last = LastDecision(
+        action=Action.TUNE, reason=reasons.STARTING_BUDGET, message="because", time=to_rfc3339(NOW - 10.0)
+    )
+    seen = snapshot(fleet, chat(72.0, **STALLED), link_bytes_per_second=48e9)
+    assert once(seen, LARGE, status=FleetStatus(lastDecision=last)).plan.target.tokenBudget == 8192

@@ -3,6 +3,7 @@
     transition under way? → hold          urgent repairs → act at once
     guards                → hold          repairs, Static → act when no rest is due
     triggers → candidates → levers        → a plan, once the same answer has stood for the window
+    prompts wait                          → a larger token budget at once, where nothing else is done
 
 While a new split is watched, `load_turned` asks whether it should be: what is wanted then needs to stand as long.
 
@@ -80,7 +81,8 @@ def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: Hi
         return _held(question, history, blind)
     if spec.topology.policy is Policy.RECOMMEND:
         return _recommended(question, advice, history)
-    return _agreed(question, advice, history)
+    agreed = _agreed(question, advice, history)
+    return _unless_prompts_wait(question, advice, agreed) if agreed.plan.action is Action.HOLD else agreed
 
 
 def load_turned(
@@ -178,8 +180,6 @@ def _recommended(question: Question, advice: Advice, history: History) -> Decisi
 
 def _agreed(question: Question, advice: Advice, history: History) -> Decision:
     """Act on an answer that has stood for its window, unless a rest holds it back."""
-    if waited := budget_for_waiting_prompts(question, advice.scores.load):
-        return Decision(waited, advice.recommendation, history)  # what is wanted beside stays so
     plan = advice.next
     if plan.reason == reasons.OVERLOADED and plan.action is Action.HOLD:
         # The order of candidates is noise then, and comes and goes from pass to pass: what was wanted stays so.
@@ -195,6 +195,17 @@ def _agreed(question: Question, advice: Advice, history: History) -> Decision:
         return Decision(_hold(question, reasons.STABILIZING, waiting), advice.recommendation, history)
     rests = WAY_OUT_RESTS if _way_out(advice) else STRICT_RESTS if plan.is_clear else RESTS
     return _unless_resting(question, plan, advice.recommendation, history, rests)
+
+
+def _unless_prompts_wait(question: Question, advice: Advice, held: Decision) -> Decision:
+    """Give prompts that wait a larger budget rather than hold. A change of roles that is wanted goes on standing."""
+    plan = budget_for_waiting_prompts(question, advice.scores.load)
+    if plan is None:
+        return held
+    history = held.history
+    if history.wanted is not None and history.wanted.action is Action.TUNE:
+        history = settled(history)
+    return replace(held, plan=plan, history=replace(history, prompts_waited_at=question.now))
 
 
 def _stood(question: Question, history: History) -> float:

@@ -56,6 +56,8 @@ def tune(question: Question, scores: Assessment, trigger: Trigger) -> Plan | Non
     if _split_wins(question, scores) and not question.cooling_down:  # its misses would be those of two changes
         return None
     best = scores.best_budget
+    if (best.topology.tokenBudget or 0) < question.budget and question.prompts_waited_lately:
+        return None  # its misses would be, in part, those of the smaller one
     if best.topology.tokenBudget == question.budget or scores.today.budget_score - best.budget_score <= TUNE_GAIN:
         return None
     return _plan(question, Action.TUNE, best, scores, trigger)

@@ -67,5 +67,7 @@ def decodes_full(snapshot: Snapshot, objectives: Objectives) -> bool:
     steps = step_times(signals, context_tokens=context)
     if steps is None:
         return False
-    growth = steps.seconds_per_decode_sequence + steps.seconds_per_kv_token * context
-    return steps.fixed_seconds + growth * batch > FULL_SHARE * objectives.interTokenLatencyMilliseconds / 1000.0
+    return (
+        steps.fixed_seconds + steps.growth_seconds(context) * batch
+        > FULL_SHARE * objectives.interTokenLatencyMilliseconds / 1000.0
+    )

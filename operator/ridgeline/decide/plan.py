@@ -61,6 +61,8 @@ class History:
     """What the engines told last of their steps."""
     steps_of: tuple[float | None, ...] = ()
     """Weight bytes, FLOPs per token and peaks of those engines: what was learned of others says nothing."""
+    prompts_waited_at: float | None = None
+    """When engines last got a larger budget for prompts that waited, Unix seconds."""
     engines_needed: int | None = None
     """Fewest engines that would have done for the load of the last board (`engines_needed.py`); None when no number
     would, or without a board."""

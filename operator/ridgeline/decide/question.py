@@ -90,6 +90,12 @@ class Question:
         """Whether the rest after the last transition is not over."""
         return self.cooldown_until is not None and self.now < self.cooldown_until
 
+    @property
+    def prompts_waited_lately(self) -> bool:
+        """Whether engines got a larger budget for prompts that waited, and the signals do not show it alone yet."""
+        since = self.history.prompts_waited_at
+        return since is not None and 0.0 <= self.now - since < self.snapshot.rules_window_seconds
+
     def load(self) -> Load | None:
         """The measured load for the what-if model; None when a part of it is not known."""
         signals = self.signals

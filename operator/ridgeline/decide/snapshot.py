@@ -123,6 +123,10 @@ class StepTimes:
             untried=self.untried.scaled(decode, prefill) if self.untried is not None else None,
         )
 
+    def growth_seconds(self, context_tokens: float) -> float:
+        """What one more decoding sequence with so many tokens in its context adds to a step."""
+        return self.seconds_per_decode_sequence + self.seconds_per_kv_token * context_tokens
+
     def prefill_seconds(self, tokens: float, depth: float = 0.0) -> float:
         """What a chunk of prefill tokens adds to a step, so many tokens into its prompt; nothing where there is none."""
         if tokens <= 0.0:

@@ -7,13 +7,12 @@ first. Who comes then waits behind all who came before, for minutes. The engines
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from math import inf, isfinite
 from statistics import fmean
 
 from ridgeline.api.fleet import Action
 from ridgeline.decide import reasons
 from ridgeline.decide.candidates import budgets
-from ridgeline.decide.guards import tuned_lately
 from ridgeline.decide.plan import Plan
 from ridgeline.decide.question import Question
 from ridgeline.decide.whatif import Load, mean_context, mean_depth, mean_length
@@ -28,45 +27,43 @@ LEFT_SHARE = 0.8
 def budget_for_waiting_prompts(question: Question, load: Load) -> Plan | None:
     """The largest budget whose full step keeps the objective between tokens, where today's lets prompts wait too long.
 
-    Where the larger steps would be too long, decodes would pay for the prompts: that is a matter for the forecasts.
+    Where the larger steps would be too long, decodes would pay for the prompts: that is a matter for the forecasts. Once
+    in a window of the rules: what was done shows soon. Not while an engine does not follow the last order.
     """
-    today, last = question.today, question.status.lastDecision
-    if last is not None and last.reason == reasons.PROMPTS_WAIT and tuned_lately(question):
-        return None  # it was done, and shows soon; or an engine does not follow
-    if question.split or today.tokenBudget is None or today.tokenBudget >= question.maximum_tokens:
+    serving, today = question.snapshot.serving, question.today
+    if question.split or today.tokenBudget is None or question.prompts_waited_lately:
         return None
-    waiting = _mean(engine.waiting_requests for engine in question.snapshot.serving)
-    decodes = _mean(engine.decodes for engine in question.snapshot.serving)
-    if not waiting or decodes is None:
+    if len({engine.limit_tokens for engine in serving}) > 1:
         return None
-    steps, prompts = load.steps, waiting * mean_length(load.prompts)
-    growth = steps.seconds_per_decode_sequence + steps.seconds_per_kv_token * mean_context(load.prompts, load.outputs)
+    waiting = [engine.waiting_requests for engine in serving if engine.waiting_requests is not None]
+    decoding = [engine.decoding_requests for engine in serving if engine.decoding_requests is not None]
+    if not serving or not len(waiting) == len(decoding) == len(serving):
+        return None
+    steps, waits, decodes = load.steps, fmean(waiting), max(decoding)
+    context = mean_context(load.prompts, load.outputs)
+    if load.kv_capacity_tokens and decodes * context > load.kv_capacity_tokens:
+        return None  # they wait for room in the cache, which no budget makes
 
     def full_step(budget: int) -> float:
-        chunk = max(0.0, budget - decodes)
+        chunk = max(0, budget - decodes)
         prefill = steps.prefill_seconds(chunk, depth=max(0.0, mean_depth(load.prompts) - chunk / 2.0))
-        return steps.fixed_seconds + decodes * growth + prefill
+        return steps.fixed_seconds + decodes * steps.growth_seconds(context) + prefill
 
     def wait(budget: int) -> float:
-        return prompts / max(1.0, budget - decodes) * full_step(budget)
+        tokens = waits * mean_length(load.prompts)
+        return tokens / (budget - decodes) * full_step(budget) if budget > decodes else inf
 
     now, longest_step = wait(today.tokenBudget), load.inter_token_objective_seconds
-    if now <= WAIT_SHARE * load.first_token_objective_seconds:
+    if not waits or now <= WAIT_SHARE * load.first_token_objective_seconds:
         return None
-    larger = [budget for budget in budgets(question) if budget > today.tokenBudget]
-    budget = next((budget for budget in larger if full_step(budget) <= longest_step), None)
-    if budget is None or wait(budget) > LEFT_SHARE * now:
+    budget = next((budget for budget in budgets(question) if full_step(budget) <= longest_step), today.tokenBudget)
+    left = wait(budget)
+    if budget <= today.tokenBudget or not isfinite(left) or left > LEFT_SHARE * now:
         return None
+    work = f"{duration(now)} of work" if isfinite(now) else f"no room for them beside {decodes} decodes"
     message = (
-        f"Tune token budget {today.tokenBudget} → {budget}: {waiting:.0f} prompts wait at each engine, {duration(now)} of "
-        f"work (objective {duration(load.first_token_objective_seconds)}) and {duration(wait(budget))} with the larger "
-        f"budget, whose full steps take {duration(full_step(budget))} (objective {duration(longest_step)})"
+        f"Tune token budget {today.tokenBudget} → {budget}: {waits:.2g} prompts wait at an engine on average, {work} "
+        f"(objective {duration(load.first_token_objective_seconds)}); {duration(left)} with the larger budget, "
+        f"whose full steps take {duration(full_step(budget))} (objective {duration(longest_step)})"
     )
     return Plan(Action.TUNE, reasons.PROMPTS_WAIT, message, today.model_copy(update={"tokenBudget": budget}))
-
-
-def _mean(counts: Iterable[int | None]) -> float | None:
-    """Of what the engines tell; None where one does not."""
-    known = list(counts)
-    told = [count for count in known if count is not None]
-    return fmean(told) if told and len(told) == len(known) else None

@@ -279,21 +279,16 @@ def _shares(distribution: Distribution) -> Distribution:
     return shares or ((1.0, 1.0),)
 
 
-def _growth(load: Load, lengths: _Lengths) -> float:
-    """What one more decoding sequence adds to a step."""
-    return load.steps.seconds_per_decode_sequence + load.steps.seconds_per_kv_token * lengths.context_mean
-
-
 def _step_late(load: Load, lengths: _Lengths, batch: float) -> float:
     """Probability that a step without prefill is late for a sequence that shares it with the batch of the moment."""
-    growth = _growth(load, lengths)
+    growth = load.steps.growth_seconds(lengths.context_mean)
     step = load.steps.fixed_seconds + growth * (batch + 1.0)
     return late(step, load.inter_token_objective_seconds, growth * sqrt(batch))
 
 
 def _decode_batch(load: Load, lengths: _Lengths, rate: float, busy: float) -> tuple[float, float]:
     """Decoding sequences of one engine and the length of its step without prefill; infinite without a fixed point."""
-    steps, growth = load.steps, _growth(load, lengths)
+    steps, growth = load.steps, load.steps.growth_seconds(lengths.context_mean)
     offered = rate * lengths.output_mean
     left = 1.0 - busy - offered * growth
     if left <= 0.0:
