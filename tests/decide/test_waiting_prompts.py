@@ -11,7 +11,9 @@ from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, LastDecision
 from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
 from ridgeline.decide.plan import Decision, History
-from ridgeline.decide.snapshot import Snapshot, StepTimes
+from ridgeline.decide.question import Question
+from ridgeline.decide.snapshot import Distribution, Snapshot, StepTimes
+from ridgeline.decide.waiting_prompts import budget_for_waiting_prompts
 from tests.decide.fleets import LARGE, LLAMA_8B, NOW, STALLED, after, chat, engines, once, snapshot, spec
 
 SMALL = spec(8, timeToFirstTokenMilliseconds=2000, interTokenLatencyMilliseconds=50)
@@ -44,7 +46,7 @@ def test_engines_get_the_largest_budget_that_decodes_bear_in_the_pass_that_sees_
     assert (plan.action, plan.reason) == (Action.TUNE, reasons.PROMPTS_WAIT)
     assert plan.target.tokenBudget == 1024
     assert plan.message == (
-        "Tune token budget 256 → 1024: 40 prompts wait at an engine on average, 5.1 s of work (objective 2.0 s); 2.1 s with "
+        "Tune token budget 256 → 1024: 40.0 prompts wait at an engine on average, 5.1 s of work (objective 2.0 s); 2.1 s with "
         "the larger budget, whose full steps take 42 ms (objective 50 ms)"
     )
 
@@ -52,7 +54,7 @@ def test_engines_get_the_largest_budget_that_decodes_bear_in_the_pass_that_sees_
 def test_decodes_that_fill_the_budget_leave_prompts_no_room() -> None:
     plan = decided(held(1, decoding=300)).plan
     assert plan.target.tokenBudget == 1024
-    assert "1 prompts wait" in plan.message
+    assert "1.0 prompts wait" in plan.message
     assert "no room for them beside 300 decodes" in plan.message
 
 
@@ -60,6 +62,7 @@ def test_decodes_that_fill_the_budget_leave_prompts_no_room() -> None:
     ("seen", "wanted"),
     [
         pytest.param(held(0), SMALL, id="nobody waits"),
+        pytest.param(held(0, decoding=300), SMALL, id="nobody waits, though there is no room"),
         pytest.param(held(40, budget=1024), SMALL, id="larger steps would make gaps late"),
         pytest.param(held(40, decoding=600), SMALL, id="there are too many decodes for any larger step"),
         pytest.param(held(40, budget=8192), SMALL, id="there is no larger one"),
@@ -93,6 +96,20 @@ def test_the_budget_stays_for_one_engine(first: dict[str, Any]) -> None:
     assert decided(different(**first)).plan.reason != reasons.PROMPTS_WAIT
 
 
+@pytest.mark.parametrize(("letters", "given"), [("mmmmmmmm", True), ("ppppddmm", False)])
+def test_mixed_engines_beside_a_split_are_its_own_affair(letters: str, given: bool) -> None:
+    question = Question(held(40, letters=letters), SMALL, FleetStatus(), History(), NOW)
+    load = question.load()
+    assert load is not None
+    assert (budget_for_waiting_prompts(question, load) is not None) is given
+
+
+def test_prompts_that_wait_at_one_engine_alone_are_the_routers_to_share_out() -> None:
+    seen = held(0)
+    one = replace(seen.engines[0], waiting_requests=40)
+    assert decided(replace(seen, engines=(one, *seen.engines[1:]))).plan.reason != reasons.PROMPTS_WAIT
+
+
 def test_an_engine_that_is_not_ready_counts_for_nothing() -> None:
     away = different(ready=False, waiting_requests=None, decoding_requests=None, limit_tokens=None)
     assert decided(away).plan.reason == reasons.PROMPTS_WAIT
@@ -121,13 +138,16 @@ def test_a_fifth_of_the_wait_has_to_go() -> None:
     assert [decided(held(40, decoding, 512)).plan.target.tokenBudget for decoding in (50, 60)] == [512, 1024]
 
 
-@pytest.mark.parametrize(("prompts", "budget"), [((8_000.0,), 1024), ((40_000.0,), 512), ((8_000.0, 40_000.0), 512)])
-def test_a_full_step_is_longer_deep_in_a_prompt(prompts: tuple[float, ...], budget: int) -> None:
+@pytest.mark.parametrize(
+    ("prompts", "budget"),
+    [(((8_000.0, 1.0),), 1024), (((40_000.0, 1.0),), 512), (((3_000.0, 0.9), (40_000.0, 0.1)), 512)],
+    ids=["short", "long", "most tokens are in long ones"],
+)
+def test_a_full_step_is_longer_deep_in_a_prompt(prompts: Distribution, budget: int) -> None:
     """A chunk attends to all before it: 1,019 tokens take 7 ms for that halfway through 8,000, and 37 through 40,000."""
     steps = StepTimes(0.008, 4e-6, 0.0, 2.5e-5, "measured", seconds_per_prefill_pair=1.8e-9)
-    lengths = tuple((tokens, 1.0 / len(prompts)) for tokens in prompts)
     seen = held(40, decoding=5)
-    signals = replace(chat(4.0, LLAMA_8B), measured_steps=steps, prompt_tokens=lengths)
+    signals = replace(chat(4.0, LLAMA_8B), measured_steps=steps, prompt_tokens=prompts)
     assert decided(replace(seen, signals=signals)).plan.target.tokenBudget == budget
 
 
@@ -162,8 +182,12 @@ def test_what_is_wanted_beside_goes_on_standing_but_another_budget() -> None:
     assert decision.plan.reason == reasons.PROMPTS_WAIT
     assert wanted is not None
     assert (wanted.action, decision.history.wanted_since) == (Action.SPLIT, NOW)
-    tuned = replace(held(40), signals=LATE_GAPS)
-    decision = once(tuned, SMALL)
+    late = {"missed_ratio": 0.3, "decode_stall_ratio": 0.2, "time_to_first_token_p95_seconds": 3.0}
+    signals = chat(80.0, LLAMA_8B, kv_capacity_tokens=1e6, first_token_late_ratio=0.3, gaps_late_ratio=0.0, **late)
+    larger = once(replace(held(0), signals=signals), SMALL).history.wanted
+    assert larger is not None
+    assert larger.action is Action.TUNE, "or what follows says nothing"
+    decision = once(replace(held(40), signals=signals), SMALL)
     assert (decision.plan.reason, decision.history.wanted) == (reasons.PROMPTS_WAIT, None)
 
 

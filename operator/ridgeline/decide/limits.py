@@ -67,7 +67,5 @@ def decodes_full(snapshot: Snapshot, objectives: Objectives) -> bool:
     steps = step_times(signals, context_tokens=context)
     if steps is None:
         return False
-    return (
-        steps.fixed_seconds + steps.growth_seconds(context) * batch
-        > FULL_SHARE * objectives.interTokenLatencyMilliseconds / 1000.0
-    )
+    step = steps.fixed_seconds + steps.growth_seconds(context) * batch
+    return step > FULL_SHARE * objectives.interTokenLatencyMilliseconds / 1000.0

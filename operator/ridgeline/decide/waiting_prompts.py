@@ -62,7 +62,7 @@ def budget_for_waiting_prompts(question: Question, load: Load) -> Plan | None:
         return None
     work = f"{duration(now)} of work" if isfinite(now) else f"no room for them beside {decodes} decodes"
     message = (
-        f"Tune token budget {today.tokenBudget} → {budget}: {waits:.2g} prompts wait at an engine on average, {work} "
+        f"Tune token budget {today.tokenBudget} → {budget}: {waits:.1f} prompts wait at an engine on average, {work} "
         f"(objective {duration(load.first_token_objective_seconds)}); {duration(left)} with the larger budget, "
         f"whose full steps take {duration(full_step(budget))} (objective {duration(longest_step)})"
     )
