@@ -6,7 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ridgeline.api.fleet import Action, Engine, FleetSpec, FleetStatus, Hardware, ModelSpec, Role, TransitionStatus
+from ridgeline.api.fleet import (
+    Action,
+    Engine,
+    FleetSpec,
+    FleetStatus,
+    Hardware,
+    LastDecision,
+    ModelSpec,
+    Role,
+    TransitionStatus,
+)
+from ridgeline.api.times import to_rfc3339
+from ridgeline.decide import reasons
 from ridgeline.decide.decision import decide
 from ridgeline.decide.plan import Decision, History, Plan
 from ridgeline.decide.roles import serves
@@ -264,6 +276,12 @@ STALLED: dict[str, Any] = {
 
 def big(letters: str, signals: Signals, budget: int | None = 512, link: float | None = 48e9) -> Snapshot:
     return snapshot(engines(letters, limit=budget, maximum=8192), signals, link_bytes_per_second=link)
+
+
+def begun(seconds: float, reason: str = reasons.STARTING_BUDGET) -> FleetStatus:
+    """A fleet that was given its last token budget so many seconds ago."""
+    last = LastDecision(action=Action.TUNE, reason=reason, message="because", time=to_rfc3339(NOW - seconds))
+    return FleetStatus(lastDecision=last)
 
 
 LARGE = spec(8, interTokenLatencyMilliseconds=40, timeToFirstTokenMilliseconds=2000)

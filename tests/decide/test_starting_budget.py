@@ -6,20 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from ridgeline.api.fleet import Action, FleetStatus, LastDecision
+from ridgeline.api.fleet import Action, FleetStatus
 from ridgeline.api.times import to_rfc3339
 from ridgeline.decide import reasons
 from ridgeline.decide.candidates import Assessment
 from ridgeline.decide.plan import History
 from ridgeline.decide.question import Question
 from ridgeline.decide.starting_budget import given_back
-from tests.decide.fleets import LARGE, NOW, STALLED, after, big, chat, once, spec
-
-
-def begun(seconds: float, reason: str = reasons.STARTING_BUDGET) -> FleetStatus:
-    """A fleet that was given its last token budget so many seconds ago."""
-    last = LastDecision(action=Action.TUNE, reason=reason, message="because", time=to_rfc3339(NOW - seconds))
-    return FleetStatus(lastDecision=last)
+from tests.decide.fleets import LARGE, NOW, STALLED, after, begun, big, chat, once, spec
 
 
 def test_engines_that_nobody_has_used_yet_begin_with_a_budget_that_keeps_the_objective() -> None:

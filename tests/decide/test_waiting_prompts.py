@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from ridgeline.api.fleet import Action, FleetSpec, FleetStatus, LastDecision
-from ridgeline.api.times import to_rfc3339
+from ridgeline.api.fleet import Action, FleetSpec, FleetStatus
 from ridgeline.decide import reasons
 from ridgeline.decide.plan import Decision, History
 from ridgeline.decide.question import Question
 from ridgeline.decide.snapshot import Distribution, Snapshot, StepTimes
 from ridgeline.decide.waiting_prompts import budget_for_waiting_prompts
-from tests.decide.fleets import LARGE, LLAMA_8B, NOW, STALLED, after, chat, engines, once, snapshot, spec
+from tests.decide.fleets import LARGE, LLAMA_8B, NOW, STALLED, after, begun, chat, engines, once, snapshot, spec
 
 SMALL = spec(8, timeToFirstTokenMilliseconds=2000, interTokenLatencyMilliseconds=50)
 """A full step of 1,024 tokens beside 100 decodes takes 42 ms, one of 2,048 75 ms."""
@@ -172,12 +171,7 @@ def test_the_forecasts_do_not_take_the_larger_budget_back_at_once() -> None:
 
 
 def test_what_is_wanted_beside_goes_on_standing_but_another_budget() -> None:
-    fleet = [
-        replace(e, running_requests=60, decoding_requests=20, waiting_requests=40)
-        for e in engines("mmmmmmmm", limit=128, maximum=8192)
-    ]
-    seen = snapshot(fleet, chat(60.0, **STALLED), link_bytes_per_second=48e9)
-    decision = once(seen, LARGE)
+    decision = once(replace(held(40, 20, 128), signals=chat(60.0, **STALLED)), LARGE)
     wanted = decision.history.wanted
     assert decision.plan.reason == reasons.PROMPTS_WAIT
     assert wanted is not None
@@ -192,12 +186,5 @@ def test_what_is_wanted_beside_goes_on_standing_but_another_budget() -> None:
 
 
 def test_engines_get_their_own_budget_back_rather_where_a_split_could_not_work_off_a_queue() -> None:
-    fleet = [
-        replace(e, running_requests=60, decoding_requests=20, waiting_requests=40)
-        for e in engines("mmmmmmmm", limit=128, maximum=8192)
-    ]
-    last = LastDecision(
-        action=Action.TUNE, reason=reasons.STARTING_BUDGET, message="because", time=to_rfc3339(NOW - 10.0)
-    )
-    seen = snapshot(fleet, chat(72.0, **STALLED), link_bytes_per_second=48e9)
-    assert once(seen, LARGE, status=FleetStatus(lastDecision=last)).plan.target.tokenBudget == 8192
+    seen = replace(held(40, 20, 128), signals=chat(72.0, **STALLED))
+    assert once(seen, LARGE, status=begun(10.0)).plan.target.tokenBudget == 8192

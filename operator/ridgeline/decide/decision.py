@@ -81,8 +81,7 @@ def decide(snapshot: Snapshot, spec: FleetSpec, status: FleetStatus, history: Hi
         return _held(question, history, blind)
     if spec.topology.policy is Policy.RECOMMEND:
         return _recommended(question, advice, history)
-    agreed = _agreed(question, advice, history)
-    return _unless_prompts_wait(question, advice, agreed) if agreed.plan.action is Action.HOLD else agreed
+    return _unless_prompts_wait(question, advice, _agreed(question, advice, history))
 
 
 def load_turned(
@@ -197,15 +196,16 @@ def _agreed(question: Question, advice: Advice, history: History) -> Decision:
     return _unless_resting(question, plan, advice.recommendation, history, rests)
 
 
-def _unless_prompts_wait(question: Question, advice: Advice, held: Decision) -> Decision:
+def _unless_prompts_wait(question: Question, advice: Advice, agreed: Decision) -> Decision:
     """Give prompts that wait a larger budget rather than hold. A change of roles that is wanted goes on standing."""
-    plan = budget_for_waiting_prompts(question, advice.scores.load)
+    holds = agreed.plan.action is Action.HOLD
+    plan = budget_for_waiting_prompts(question, advice.scores.load) if holds else None
     if plan is None:
-        return held
-    history = held.history
+        return agreed
+    history = agreed.history
     if history.wanted is not None and history.wanted.action is Action.TUNE:
         history = settled(history)
-    return replace(held, plan=plan, history=replace(history, prompts_waited_at=question.now))
+    return replace(agreed, plan=plan, history=replace(history, prompts_waited_at=question.now))
 
 
 def _stood(question: Question, history: History) -> float:

@@ -37,24 +37,24 @@ def budget_for_waiting_prompts(question: Question, load: Load) -> Plan | None:
         return None
     waiting = [engine.waiting_requests for engine in serving if engine.waiting_requests is not None]
     decoding = [engine.decoding_requests for engine in serving if engine.decoding_requests is not None]
-    if not serving or not len(waiting) == len(decoding) == len(serving):
+    if not any(waiting) or not len(waiting) == len(decoding) == len(serving):
         return None
     steps, waits, decodes = load.steps, fmean(waiting), max(decoding)
+    tokens, depth = waits * mean_length(load.prompts), mean_depth(load.prompts)
     context = mean_context(load.prompts, load.outputs)
     if load.kv_capacity_tokens and decodes * context > load.kv_capacity_tokens:
         return None  # they wait for room in the cache, which no budget makes
 
     def full_step(budget: int) -> float:
         chunk = max(0, budget - decodes)
-        prefill = steps.prefill_seconds(chunk, depth=max(0.0, mean_depth(load.prompts) - chunk / 2.0))
+        prefill = steps.prefill_seconds(chunk, max(0.0, depth - chunk / 2.0))
         return steps.fixed_seconds + decodes * steps.growth_seconds(context) + prefill
 
     def wait(budget: int) -> float:
-        tokens = waits * mean_length(load.prompts)
         return tokens / (budget - decodes) * full_step(budget) if budget > decodes else inf
 
     now, longest_step = wait(today.tokenBudget), load.inter_token_objective_seconds
-    if not waits or now <= WAIT_SHARE * load.first_token_objective_seconds:
+    if now <= WAIT_SHARE * load.first_token_objective_seconds:
         return None
     budget = next((budget for budget in budgets(question) if full_step(budget) <= longest_step), today.tokenBudget)
     left = wait(budget)

@@ -248,15 +248,15 @@ def mean_length(lengths: Distribution) -> float:
     return max(1.0, _mean(lengths, 1))
 
 
-def mean_depth(prompts: Distribution) -> float:
-    """Tokens before a token of a prompt, on average over the tokens of all prompts."""
-    return _mean(prompts, 2) / (2.0 * mean_length(prompts))
+def mean_depth(lengths: Distribution) -> float:
+    """Tokens before a token of a prompt or an output, on average over the tokens of all of them."""
+    return _mean(lengths, 2) / (2.0 * mean_length(lengths))
 
 
 @lru_cache(FORECASTS_KEPT)
 def _lengths(prompts: Distribution, outputs: Distribution) -> _Lengths:
     prompt_mean, output_mean = mean_length(prompts), mean_length(outputs)
-    context_mean = prompt_mean + _mean(outputs, 2) / (2.0 * output_mean)
+    context_mean = prompt_mean + mean_depth(outputs)
     return _Lengths(_shares(prompts), _shares(outputs), prompt_mean, output_mean, context_mean)
 
 
